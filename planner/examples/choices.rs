@@ -49,10 +49,14 @@ fn main() {
         let partial = parts(&search);
         let parts = begun.elapsed().as_secs_f64();
         let shortlist = search.shortlist(&partial);
-        let (first, waiting) = search.ranking().rounds(&shortlist);
-        let mut simulated = simulate(&search, first);
-        let second = search.ranking().second_round(waiting, &simulated);
-        simulated.extend(simulate(&search, &second));
+        let mut simulated = Vec::new();
+        loop {
+            let next = search.ranking().next_round(&shortlist, &simulated);
+            if next.is_empty() {
+                break;
+            }
+            simulated.extend(simulate(&search, &next));
+        }
         let simulation = begun.elapsed().as_secs_f64();
         let answer = search.finish(&partial, &simulated);
         let whole = begun.elapsed().as_secs_f64();

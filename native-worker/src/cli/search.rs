@@ -202,10 +202,14 @@ pub fn find(search: &Search, threads: usize) -> (SearchAnswer, u64) {
         }
     });
     let shortlist = search.shortlist(&partial);
-    let (first, waiting) = search.ranking().rounds(&shortlist);
-    let mut simulated = simulate(search, first, threads);
-    let second = search.ranking().second_round(waiting, &simulated);
-    simulated.extend(simulate(search, &second, threads));
+    let mut simulated = Vec::new();
+    loop {
+        let next = search.ranking().next_round(&shortlist, &simulated);
+        if next.is_empty() {
+            break;
+        }
+        simulated.extend(simulate(search, &next, threads));
+    }
     (search.finish(&partial, &simulated), partial.computed)
 }
 

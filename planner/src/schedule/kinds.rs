@@ -55,6 +55,8 @@ pub struct Kind {
     pub(super) telling: fn(&Pipeline) -> u64,
     /// Micro batches that go through a chunk before the next chunk's first.
     pub(super) round: fn(&Pipeline) -> u64,
+    /// Micro batches after which its steady state of one forward and one backward in turn begins anew; none where it has another.
+    pub rhythm: Option<fn(&Pipeline) -> u64>,
 }
 
 fn one(pipeline: &Pipeline) -> u64 {
@@ -86,6 +88,7 @@ const ONE_F_ONE_B: Kind = Kind {
     heads: one,
     telling: four_rounds,
     round: all,
+    rhythm: Some(|_| 1),
 };
 
 const INTERLEAVED: Kind = Kind {
@@ -118,6 +121,7 @@ const INTERLEAVED: Kind = Kind {
     },
     // Forwards go through a group of micro batches chunk by chunk.
     round: |pipeline| pipeline.group_size,
+    rhythm: Some(|pipeline| pipeline.group_size.max(1)),
 };
 
 const GPIPE: Kind = Kind {
@@ -134,6 +138,7 @@ const GPIPE: Kind = Kind {
     // It has no steady state.
     telling: |pipeline| all_of_several(pipeline, four_rounds(pipeline)),
     round: all,
+    rhythm: None,
 };
 
 const ZB_H1: Kind = Kind {
@@ -150,6 +155,7 @@ const ZB_H1: Kind = Kind {
     heads: |pipeline| pipeline.microbatches.min(pipeline.stages),
     telling: four_rounds,
     round: all,
+    rhythm: None,
 };
 
 const ZBV: Kind = Kind {
@@ -170,6 +176,7 @@ const ZBV: Kind = Kind {
     heads: one,
     telling: four_rounds,
     round: |_| 1,
+    rhythm: None,
 };
 
 impl Kind {

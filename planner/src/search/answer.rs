@@ -189,7 +189,7 @@ pub struct Beyond {
 }
 
 /// What would fit, where nothing does or only just.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Relief {
     /// The valid plan that takes the least memory; none where no candidate is valid, or some are tight.
     pub smallest: Option<Beyond>,
@@ -200,7 +200,7 @@ pub struct Relief {
     /// Changes that help, each with a plan that works; the least change first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedy>,
-    /// All of it, each in a sentence.
+    /// All of it, each in a sentence; at least one, once it was looked for.
     pub suggestions: Vec<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::answer::{Beyond, Counts, Row, RuleCount, SearchAnswer};
+use super::answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer};
 use super::candidate::{Candidate, Key, Scored};
 use super::chosen::Ranked;
 use super::partial::{Kept, Partial};
@@ -28,19 +28,32 @@ impl Search {
     /// Puts the answer together. `simulated` are those of the shortlist that were simulated, in any order. Where nothing
     /// fits, what would is searched for, which takes a while.
     pub fn finish(&self, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
-        self.finish_with(&mut Known::default(), partial, simulated)
+        let mut answer = self.finish_with(&mut Known::default(), partial, simulated);
+        if answer.relief.is_some() {
+            answer.relief = Some(self.help(partial));
+        }
+        answer
     }
 
-    /// The same with rows that are known from answers of this search before.
+    /// What would fit where nothing does or only just, or be valid where nothing is: that takes longer than the search.
+    #[inline(never)]
+    pub fn help(&self, partial: &Partial) -> Relief {
+        self.relief(partial, &rules(partial))
+    }
+
+    /// The same with rows that are known from answers of this search before, and where nothing fits without what would, for which
+    /// [`Search::help`] looks.
     pub fn finish_with(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let mut answer = self.so_far(known, partial, simulated);
-        answer.relief = (answer.counts.fitting == 0).then(|| self.relief(partial, &rules(partial)));
+        answer.relief = (answer.counts.fitting == 0).then(|| self.lacking(partial));
         let group = self.ranking.first_group(partial);
         answer.chosen = self.chosen(&self.ranked(partial.group(group), simulated));
         answer
     }
 
     /// The answer as far as it is known before all parts were worked on, with rows that are known from answers before.
+    // Once in the searcher is enough: it is large.
+    #[inline(never)]
     pub fn so_far(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let (groups, most): (&[Group], usize) = match self.request.only_first {
             true => (&[self.ranking.first_group(partial)], 1),
@@ -305,6 +318,7 @@ impl Search {
         scored.peak_bytes.saturating_sub(self.capacity(scored))
     }
 
+    #[inline(never)]
     pub(super) fn beyond(&self, scored: &Scored, speedup: f64) -> Option<Beyond> {
         let settings = self.settings(&scored.candidate)?;
         let missing_bytes = self.missing(scored);

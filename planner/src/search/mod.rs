@@ -219,11 +219,14 @@ impl Search {
 
     /// Simulates of a shortlist what may be the first row.
     fn simulated(&self, shortlist: &[Scored]) -> Vec<Simulated> {
-        let (first, waiting) = self.ranking.rounds(shortlist);
-        let mut simulated: Vec<Simulated> = first.iter().map(|one| self.simulate(one)).collect();
-        let second = self.ranking.second_round(waiting, &simulated);
-        simulated.extend(second.iter().map(|one| self.simulate(one)));
-        simulated
+        let mut simulated = Vec::new();
+        loop {
+            let next = self.ranking.next_round(shortlist, &simulated);
+            if next.is_empty() {
+                return simulated;
+            }
+            simulated.extend(next.iter().map(|one| self.simulate(one)));
+        }
     }
 
     /// One part by itself.

@@ -12,8 +12,8 @@ use crate::wire::Objective;
 /// measured over more in `docs/measurements/2026-11-23-choose.md`.
 pub const SIMULATED_LEAST: f64 = 0.95;
 
-/// Candidates of a shortlist that are simulated whatever comes out, where only the first row is wanted.
-const FIRST_ROUND: usize = 16;
+/// Candidates of a shortlist that are simulated at a time, where only the first row is wanted: what comes out of them spares others.
+const ROUND: usize = 16;
 
 /// The order of a search's candidates, and how many of the best are kept. Small, and can be sent to where results are
 /// merged; as JSON it comes back as it was.
@@ -62,24 +62,24 @@ impl Ranking {
         list
     }
 
-    /// Of a shortlist, what is simulated first, and what may wait for that.
-    pub fn rounds<'a>(&self, shortlist: &'a [Scored]) -> (&'a [Scored], &'a [Scored]) {
-        let first = if self.only_first { shortlist.len().min(FIRST_ROUND) } else { shortlist.len() };
-        shortlist.split_at(first)
-    }
-
-    /// Of those that waited, the ones that may still be the first row, once the first round was simulated.
-    pub fn second_round(&self, waiting: &[Scored], simulated: &[Simulated]) -> Vec<Scored> {
+    /// Of a shortlist, what is to be simulated next, once these were; nothing when that is all. Where only the first row is wanted,
+    /// some at a time, and of those only what may still be it.
+    pub fn next_round(&self, shortlist: &[Scored], simulated: &[Simulated]) -> Vec<Scored> {
+        let waits = |scored: &&Scored| simulated.iter().all(|one| one.candidate != scored.candidate);
+        let waiting = shortlist.iter().filter(waits).copied();
+        if !self.only_first {
+            return waiting.collect();
+        }
         let known = simulated.iter().filter_map(|one| {
             let (candidate, seconds, peak_bytes) = (one.candidate, one.seconds?, one.peak_bytes);
             Some(self.key(&Scored { candidate, seconds, peak_bytes }))
         });
-        let Some(best) = known.min_by(Key::compare) else { return waiting.to_vec() };
-        let may_be = |scored: &&Scored| {
-            let least = self.key(&Scored { seconds: scored.seconds * SIMULATED_LEAST, ..**scored });
-            !least.is_behind(&best) || least.is_like(&best, self.objective)
+        let best = known.min_by(Key::compare);
+        let may_be = |scored: &Scored| {
+            let least = self.key(&Scored { seconds: scored.seconds * SIMULATED_LEAST, ..*scored });
+            best.as_ref().is_none_or(|best| !least.is_behind(best) || least.is_like(best, self.objective))
         };
-        waiting.iter().filter(may_be).copied().collect()
+        waiting.filter(may_be).take(ROUND).collect()
     }
 
     /// The group of the first row.

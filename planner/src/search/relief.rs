@@ -67,13 +67,19 @@ struct Fitting {
 }
 
 impl Search {
+    /// The plan that lacks the least, without what would help. Tight plans are rows, so none lacks anything then.
+    pub(super) fn lacking(&self, partial: &Partial) -> Relief {
+        let all = partial.smallest.values().filter(|_| partial.tight.count == 0);
+        let least = all.min_by_key(|scored| (self.missing(scored), scored.candidate));
+        Relief { smallest: least.and_then(|least| self.beyond(least, 1.0)), ..Relief::default() }
+    }
+
     /// What would fit, where nothing does or only just; where nothing is valid, what would be.
     pub(super) fn relief(&self, partial: &Partial, rules: &[RuleCount]) -> Relief {
-        let smallest =
-            partial.smallest.values().min_by_key(|scored| (self.missing(scored), scored.candidate));
-        let Some(smallest) = smallest else { return self.invalid(rules) };
-        // Tight plans are rows, so none lacks anything.
-        let smallest = if partial.tight.count > 0 { None } else { self.beyond(smallest, 1.0) };
+        if partial.smallest.is_empty() {
+            return self.invalid(rules);
+        }
+        let smallest = self.lacking(partial).smallest;
         let mut remedies = self.unpinned();
         remedies.extend(self.smaller_settings());
         let mut told = Vec::new();

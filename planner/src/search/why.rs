@@ -170,7 +170,7 @@ fn first_of(request: Request) -> Result<Settings, Vec<String>> {
         search.settings(&smallest.candidate)
     };
     let first = answer.rows.into_iter().next().map(|row| row.settings).or_else(smallest);
-    first.ok_or_else(|| search.relief(&partial, &answer.counts.rules).suggestions)
+    first.ok_or_else(|| search.help(&partial).suggestions)
 }
 
 /// A valid plan of a request, the best by the closed form of those that are looked at; none where none is valid.

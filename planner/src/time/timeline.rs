@@ -3,7 +3,7 @@
 use super::chunk_costs::stage_costs;
 use super::constants::table;
 use super::from_plan::setup;
-use super::simulate::{Timeline, simulate};
+use super::simulate::{SimulationError, StageCosts, Timeline, simulate, simulated_length};
 use crate::finding::Finding;
 use crate::plan::Plan;
 use crate::schedule::Pipeline;
@@ -13,15 +13,20 @@ use crate::schedule::Pipeline;
 /// # Errors
 /// A finding: the time model lacks a figure, or the step has more actions than are simulated.
 pub fn timeline(plan: &Plan) -> Result<Timeline, Box<Finding>> {
-    let costs = stage_costs(plan).map_err(|reason| {
+    simulate(&Pipeline::of(plan), &costs(plan)?).map_err(|error| too_long(plan, &error))
+}
+
+fn costs(plan: &Plan) -> Result<StageCosts, Box<Finding>> {
+    stage_costs(plan).map_err(|reason| {
         let message = format!("no timeline can be drawn: {reason}");
         Box::new(Finding::warning("time", serde_json::Value::Null, message).rule("time model"))
-    })?;
-    simulate(&Pipeline::of(plan), &costs).map_err(|error| {
-        let sequences = plan.training.global_batch_size;
-        let finding = Finding::error("training.global_batch_size", sequences, error.to_string());
-        Box::new(finding.rule("simulation"))
     })
+}
+
+fn too_long(plan: &Plan, error: &SimulationError) -> Box<Finding> {
+    let sequences = plan.training.global_batch_size;
+    let finding = Finding::error("training.global_batch_size", sequences, error.to_string());
+    Box::new(finding.rule("simulation"))
 }
 
 /// Seconds of a valid plan's whole step, its pipeline simulated.
@@ -29,7 +34,8 @@ pub fn timeline(plan: &Plan) -> Result<Timeline, Box<Finding>> {
 /// # Errors
 /// As [`timeline`].
 pub fn simulated_seconds(plan: &Plan) -> Result<f64, Box<Finding>> {
-    let pipeline = timeline(plan)?.seconds;
+    let length = simulated_length(&Pipeline::of(plan), &costs(plan)?);
+    let pipeline = length.map_err(|error| too_long(plan, &error))?;
     // A plan with a timeline has a setup.
     let step = setup(plan).map(|setup| setup.predict(&table().values())).unwrap_or_default();
     Ok(pipeline + step.outside_pipeline())

@@ -40,7 +40,7 @@ impl Task {
             }
         }
         let now = Date::now();
-        let partial = (next >= end || now - self.told > TELL).then(|| {
+        let partial = (first >= end || now - self.told > TELL).then(|| {
             self.told = now;
             let partial = self.found.clone();
             *self.found = std::mem::take(&mut *self.found).told();
@@ -94,12 +94,15 @@ impl Searcher {
                 let found = candidates.iter().map(|one| search.simulate(one)).collect();
                 Some(Tell::Simulated { number, found })
             }
-            Ask::Answer { number, partial, simulated, last } => {
+            Ask::Answer { number, partial, simulated, last, help } => {
                 let Task { search, known, .. } = self.task(number)?;
-                let answer = match last {
+                let mut answer = match last {
                     true => search.finish_with(known, &partial, &simulated),
                     false => search.so_far(known, &partial, &simulated),
                 };
+                if help {
+                    answer.relief = Some(search.help(&partial));
+                }
                 Some(Tell::Answered { number, answer: Box::new(answer) })
             }
             Ask::WhyNot { number, wanted, best } => {

@@ -4,7 +4,7 @@
 use gloo::timers::callback::Timeout;
 use gloo::worker::WorkerScope;
 use planner::json::read_json;
-use planner::search::{Desk, Partial, Request, Search};
+use planner::search::{Desk, Known, Partial, Request, Search};
 use web_sys::js_sys::Date;
 
 use crate::{Searcher, Warmer};
@@ -49,7 +49,7 @@ impl Warm {
         }
         let best = self.search.shortlist(&self.found);
         let simulated: Vec<_> = best.iter().map(|one| self.search.simulate(one)).collect();
-        self.search.finish(&self.found, &simulated);
+        self.search.finish_with(&mut Known::default(), &self.found, &simulated);
         None
     }
 }

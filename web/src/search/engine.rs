@@ -20,8 +20,9 @@ const LOOK: f64 = 400.0;
 /// Milliseconds after which a page that nobody used yet starts its workers.
 const IDLE: u32 = 1500;
 /// Milliseconds after which a worker that owes an answer is taken for dead: its first answer includes loading, and others are
-/// due after a slice of time.
+/// due after a slice of time. What would fit where nothing does takes longer.
 const DEAD: [f64; 2] = [20_000.0, 8_000.0];
+const DEAD_HELP: f64 = 120_000.0;
 /// How often dead workers are replaced before the search gives up.
 const REPLACEMENTS: u32 = 3;
 
@@ -58,6 +59,8 @@ pub struct State {
     pub seconds: f64,
     /// What happened on the way.
     pub said: Option<String>,
+    /// Whether what would fit where nothing does is still looked for.
+    pub helping: bool,
     /// Why a plan is not the best.
     pub told: Option<Result<WhyNot, String>>,
 }
@@ -90,6 +93,7 @@ impl Engine {
     }
 
     /// Searches anew. What is under way is forgotten; workers hear of it within a slice of time.
+    #[inline(never)]
     pub fn start(self, request: Request) {
         self.change(|inner| {
             inner.forget();
@@ -210,17 +214,16 @@ impl Engine {
             let waiting = !inner.parts.is_empty() || !inner.candidates.is_empty();
             let (_, ranking) = inner.begun.as_ref()?;
             if !busy && !waiting {
-                if !looking {
-                    let waiting = std::mem::take(&mut inner.waiting);
-                    inner.candidates = ranking.second_round(&waiting, &inner.simulated).into();
-                    return inner.candidates.is_empty().then_some((Phase::Done, true));
+                if looking {
+                    inner.shortlist = ranking.shortlist(&inner.partial);
                 }
-                let shortlist = ranking.shortlist(&inner.partial);
-                let (first, waiting) = ranking.rounds(&shortlist);
-                (inner.candidates, inner.waiting) = (first.to_vec().into(), waiting.to_vec());
-                // Simulating takes less time than two looks.
-                let done = inner.candidates.is_empty();
-                return Some(if done { (Phase::Done, true) } else { (Phase::Simulating, false) });
+                inner.candidates = ranking.next_round(&inner.shortlist, &inner.simulated).into();
+                return match (inner.candidates.is_empty(), looking) {
+                    (true, _) => Some((Phase::Done, true)),
+                    // Simulating takes less time than two looks.
+                    (false, true) => Some((Phase::Simulating, false)),
+                    (false, false) => None,
+                };
             }
             let phase = if looking { Phase::Looking } else { Phase::Simulating };
             (Date::now() - inner.looked > LOOK).then_some((phase, true))
@@ -237,7 +240,11 @@ impl Engine {
         let found = self.inner.try_update_value(|inner| {
             inner.looked = Date::now();
             let (parts, _) = inner.begun.as_ref()?;
-            inner.wanted = Some(phase);
+            let only_first = inner.request.as_ref().is_some_and(|request| request.only_first);
+            // Nobody looks at rows of a choice before it is made.
+            if !only_first || !matches!(phase, Phase::Looking | Phase::Simulating) {
+                inner.wanted = Some(phase);
+            }
             let wanted = inner.simulated.len() + inner.candidates.len();
             let progress = match phase {
                 Phase::Simulating => inner.simulated.len() as f64 / wanted.max(1) as f64,
@@ -258,16 +265,22 @@ impl Engine {
 
     /// Shows an answer that was put together for a phase.
     fn show(self, answer: Box<SearchAnswer>, phase: Phase) {
-        let seconds = self.change(|inner| {
-            if matches!(phase, Phase::Done | Phase::Cancelled) {
+        let done = phase == Phase::Done;
+        let (seconds, helping) = self.change(|inner| {
+            let only_first = inner.request.as_ref().is_some_and(|request| request.only_first);
+            let lacks_help = answer.relief.as_ref().is_some_and(|relief| relief.suggestions.is_empty());
+            // A tight plan is a choice.
+            inner.helpless = done && lacks_help && (!only_first || answer.rows.is_empty());
+            if phase == Phase::Cancelled || done && !inner.helpless {
                 inner.watch = None;
             }
-            (Date::now() - inner.started) / 1000.0
+            ((Date::now() - inner.started) / 1000.0, inner.helpless)
         });
         self.state.update(|state| {
-            if phase == Phase::Done {
+            if done {
                 (state.phase, state.seconds) = (phase, seconds);
             }
+            state.helping = helping;
             state.answer = Some(Arc::from(answer));
         });
     }
@@ -278,9 +291,12 @@ impl Engine {
         let dead: Vec<usize> = self.change(|inner| {
             let owes = |hand: &Hand| {
                 hand.task.as_ref().is_some_and(|(_, task, since)| {
-                    // What would fit where nothing does takes its time too.
-                    let slow = !hand.heard || matches!(task, Task::Answer(_));
-                    now - since > if slow { DEAD[0] } else { DEAD[1] }
+                    let due = match task {
+                        Task::Help => DEAD_HELP,
+                        _ if !hand.heard => DEAD[0],
+                        _ => DEAD[1],
+                    };
+                    now - since > due
                 })
             };
             inner.hands.iter().enumerate().filter(|(_, hand)| owes(hand)).map(|(place, _)| place).collect()
@@ -305,12 +321,13 @@ impl Engine {
                         inner.candidates.extend(candidates);
                     }
                     Some((of, Task::Answer(phase), _)) if of == number => inner.wanted = Some(phase),
+                    Some((of, Task::Help, _)) if of == number => inner.helpless = true,
                     _ => {}
                 }
                 if inner.replaced > REPLACEMENTS {
                     inner.parts.clear();
                     inner.candidates.clear();
-                    inner.waiting.clear();
+                    inner.shortlist.clear();
                     inner.watch = None;
                 }
                 inner.replaced > REPLACEMENTS

@@ -41,6 +41,7 @@ pub enum Task {
     Parts { first: u64, end: u64 },
     Candidates(Vec<Scored>),
     Answer(Phase),
+    Help,
 }
 
 /// A worker.
@@ -66,12 +67,14 @@ pub struct Inner {
     pub parts: VecDeque<(u64, u64)>,
     pub done: u64,
     pub partial: Partial,
+    /// Candidates that are simulated, as far as they may still be the first row.
+    pub shortlist: Vec<Scored>,
     pub candidates: VecDeque<Scored>,
-    /// Candidates that wait for what comes out of the first ones.
-    pub waiting: Vec<Scored>,
     pub simulated: Vec<Simulated>,
     /// The phase for which an answer is to be put together.
     pub wanted: Option<Phase>,
+    /// Whether what would fit is to be looked for.
+    pub helpless: bool,
     /// What somebody had in mind, and the best that it is held against, where something fits.
     pub asked: Option<(String, Option<Box<Row>>)>,
     pub started: f64,
@@ -95,7 +98,7 @@ impl Inner {
         self.number = self.number.wrapping_add(1);
         self.parts.clear();
         self.candidates.clear();
-        self.waiting.clear();
+        self.shortlist.clear();
         self.hands.iter_mut().for_each(|hand| hand.untold.clear());
     }
 
@@ -105,7 +108,7 @@ impl Inner {
         self.begun = None;
         self.partial = Partial::default();
         self.simulated.clear();
-        (self.wanted, self.asked) = (None, None);
+        (self.wanted, self.asked, self.helpless) = (None, None, false);
         (self.done, self.replaced) = (0, 0);
     }
 
@@ -123,6 +126,10 @@ impl Inner {
             && let Some(phase) = self.wanted.take()
         {
             return Some(Task::Answer(phase));
+        }
+        // Which takes long, so the one that puts answers together stays free for the next search.
+        if place + 1 == self.hands.len() && std::mem::take(&mut self.helpless) {
+            return Some(Task::Help);
         }
         if self.asked.is_some() {
             return Some(Task::WhyNot);
@@ -154,9 +161,10 @@ impl Inner {
                 Task::Candidates(candidates) => {
                     Some(Ask::Simulate { number, candidates: candidates.clone() })
                 }
-                Task::Answer(phase) => Some(Ask::Answer {
+                Task::Answer(_) | Task::Help => Some(Ask::Answer {
                     number,
-                    last: *phase == Phase::Done,
+                    last: !matches!(task, Task::Answer(phase) if phase != Phase::Done),
+                    help: matches!(task, Task::Help),
                     partial: Box::new(self.partial.clone()),
                     simulated: self.simulated.clone(),
                 }),
@@ -220,6 +228,7 @@ impl Inner {
             }
             Tell::Answered { answer, .. } => match task {
                 Some((_, Task::Answer(phase), _)) => Heard::Answer(answer, phase),
+                Some((_, Task::Help, _)) => Heard::Answer(answer, Phase::Done),
                 _ => Heard::Nothing,
             },
             Tell::WhyNot { told, .. } => Heard::Told(told),

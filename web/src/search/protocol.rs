@@ -50,6 +50,8 @@ pub enum Ask {
         simulated: Vec<Simulated>,
         /// Whether that is everything.
         last: bool,
+        /// Whether what would fit is to be in it, where nothing does.
+        help: bool,
     },
     /// Why a plan is not the best.
     WhyNot {
@@ -87,7 +89,7 @@ pub enum Tell {
         number: u32,
         /// First part that is not done yet.
         next: u64,
-        /// What was found since it was told last, now and then, and always when all parts that were asked for are done.
+        /// What was found since it was told last: now and then, and when no part is asked for.
         partial: Option<Box<Partial>>,
     },
     /// Steps of candidates.

@@ -82,16 +82,17 @@ fn Choosing() -> impl IntoView {
         if store.choosing.get() {
             return "Choosing...".to_owned();
         }
-        let looked = store
-            .chosen
-            .with(|chosen| chosen.as_ref().map(|chosen| (chosen.looked_at, chosen.findings.is_empty())));
-        match looked.filter(|((count, _), _)| *count > 0) {
-            Some(((count, seconds), true)) => {
-                format!("The best of {} in {seconds:.1} s", format::exact(count))
+        store.chosen.with(|chosen| {
+            let Some(chosen) = chosen.as_ref().filter(|chosen| chosen.looked_at.0 > 0) else {
+                return String::new();
+            };
+            let (count, seconds) = (format::exact(chosen.looked_at.0), chosen.looked_at.1);
+            match (chosen.fits, chosen.helping) {
+                (true, _) => format!("The best of {count} in {seconds:.1} s"),
+                (false, true) => format!("Nothing of {count} fits; looking for what would"),
+                (false, false) => format!("Nothing of {count} fits"),
             }
-            Some(((count, _), false)) => format!("Nothing of {} fits", format::exact(count)),
-            None => String::new(),
-        }
+        })
     };
     view! {
         <div class="row choosing">

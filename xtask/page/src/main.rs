@@ -4,6 +4,7 @@
 //! module, a style sheet, and links to both in `index.html`. wasm-bindgen's own library makes the JavaScript; its version
 //! is that of the lock file, so it fits the modules.
 
+mod comments;
 mod compress;
 mod index;
 mod order;
@@ -124,7 +125,11 @@ fn bind(path: &Path, bytes: Vec<u8>, name: &str, output: &Path) -> Result<()> {
     bindgen.generate(output).with_context(|| format!("binding {}", path.display()))?;
     let bound = output.join(format!("{name}_bg.wasm"));
     let ordered = order::ordered(&read(&bound)?).with_context(|| format!("of {}", path.display()))?;
-    Ok(std::fs::write(bound, ordered)?)
+    std::fs::write(bound, ordered)?;
+    let script = output.join(format!("{name}.js"));
+    let text =
+        std::fs::read_to_string(&script).with_context(|| format!("cannot read {}", script.display()))?;
+    Ok(std::fs::write(script, comments::without(&text))?)
 }
 
 /// The tags that load a module and start it.

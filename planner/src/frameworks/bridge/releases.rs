@@ -1,5 +1,6 @@
 //! The recipe of Megatron Bridge for a model, GPU, count, precision and release: the nearest where there is none.
 
+use std::cmp::Ordering;
 use std::sync::OnceLock;
 
 use crate::data::{File, text};
@@ -57,27 +58,50 @@ fn read() -> impl Iterator<Item = Line<'static>> {
     })
 }
 
+/// How many times as large one number is as another, as a logarithm.
+fn apart(one: u64, other: u64) -> f64 {
+    libm::log(one.max(1) as f64 / other.max(1) as f64).abs()
+}
+
 impl Line<'_> {
-    /// How far it is from what is wanted, the most telling first: model, GPU, precision, number of GPUs.
-    fn distance(&self, wanted: &Wanted<'_>) -> [f64; 4] {
-        let apart = |one: u64, other: u64| libm::log(one.max(1) as f64 / other.max(1) as f64).abs();
-        let model = if wanted.preset == Some(self.model.preset) {
-            -1.0
-        } else {
-            let [layers, hidden, experts] = self.model.sizes;
-            let kind = if (experts > 0) == (wanted.sizes[2] > 0) { 0.0 } else { 100.0 };
-            kind + apart(layers, wanted.sizes[0])
-                + apart(hidden, wanted.sizes[1])
-                + apart(experts, wanted.sizes[2])
-        };
-        let gpu = if self.gpu == wanted.gpu {
-            0.0
-        } else if self.is_blackwell() == wanted.blackwell {
-            1.0
-        } else {
-            2.0
-        };
-        [model, gpu, self.precision(wanted.precision).1, apart(self.world, wanted.world)]
+    /// How far it is from what is wanted, the most telling first: model, GPU, precision, number of GPUs. Nothing where it is no nearer
+    /// than what is known, which most lines are not by their first number.
+    fn nearer(&self, wanted: &Wanted<'_>, known: Option<&[f64; 4]>) -> Option<[f64; 4]> {
+        const FAR: [fn(&Line<'_>, &Wanted<'_>) -> f64; 4] = [
+            |line, wanted| line.model_apart(wanted),
+            |line, wanted| line.gpu_apart(wanted),
+            |line, wanted| line.precision(wanted.precision).1,
+            |line, wanted| apart(line.world, wanted.world),
+        ];
+        let (mut found, mut undecided) = ([0.0; 4], known);
+        for (place, far) in FAR.into_iter().enumerate() {
+            found[place] = far(self, wanted);
+            match undecided.map(|known| found[place].total_cmp(&known[place])) {
+                Some(Ordering::Greater) => return None,
+                Some(Ordering::Less) => undecided = None,
+                _ => {}
+            }
+        }
+        undecided.is_none().then_some(found)
+    }
+
+    fn model_apart(&self, wanted: &Wanted<'_>) -> f64 {
+        if wanted.preset == Some(self.model.preset) {
+            return -1.0;
+        }
+        let [layers, hidden, experts] = self.model.sizes;
+        let kind = if (experts > 0) == (wanted.sizes[2] > 0) { 0.0 } else { 100.0 };
+        kind + apart(layers, wanted.sizes[0])
+            + apart(hidden, wanted.sizes[1])
+            + apart(experts, wanted.sizes[2])
+    }
+
+    fn gpu_apart(&self, wanted: &Wanted<'_>) -> f64 {
+        match self.gpu == wanted.gpu {
+            true => 0.0,
+            false if self.is_blackwell() == wanted.blackwell => 1.0,
+            false => 2.0,
+        }
     }
 
     fn is_blackwell(&self) -> bool {
@@ -125,18 +149,14 @@ pub(crate) fn number(release: &str) -> u32 {
 /// The recipe for what is wanted.
 pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
     let wanted_among = |line: &Line<'_>| {
-        let [model, gpu, ..] = line.distance(wanted);
-        wanted.among == Among::All || model > 0.0 || gpu > 0.0
+        wanted.among == Among::All || line.gpu_apart(wanted) > 0.0 || line.model_apart(wanted) > 0.0
     };
-    let line = lines().filter(wanted_among).min_by(|one, other| {
-        let (one, other) = (one.distance(wanted), other.distance(wanted));
-        one.iter()
-            .zip(&other)
-            .map(|(one, other)| one.total_cmp(other))
-            .find(|order| order.is_ne())
-            .unwrap_or(std::cmp::Ordering::Equal)
-    })?;
-    let [model, gpu, precision, count] = line.distance(wanted);
+    let mut nearest = None;
+    for line in lines().filter(wanted_among) {
+        let far = line.nearer(wanted, nearest.as_ref().map(|(_, far)| far));
+        nearest = far.map(|far| (line, far)).or(nearest);
+    }
+    let (line, [model, gpu, precision, count]) = nearest?;
     let own = model <= 0.0 && gpu == 0.0;
     let (letters, modules) = line.of(wanted.release).split_once(':').unwrap_or((line.of(wanted.release), ""));
     let dense = line.model.sizes[2] == 0;

@@ -11,12 +11,14 @@
 mod costs;
 mod error;
 mod path;
+mod steady;
 #[cfg(test)]
 mod tests;
 
 pub use costs::{ChunkSeconds, StageCosts};
 pub use error::SimulationError;
 pub use path::Link;
+pub use steady::simulated_length;
 
 use crate::schedule::{Action, ActionKind, Pipeline, actions};
 
@@ -98,6 +100,8 @@ pub fn action_count(pipeline: &Pipeline) -> u64 {
 ///
 /// # Errors
 /// When the step has more than `MAX_ACTIONS` actions, or `costs` don't fit the pipeline.
+// Once in the page is enough: it is large.
+#[inline(never)]
 pub fn simulate(pipeline: &Pipeline, costs: &StageCosts) -> Result<Timeline, SimulationError> {
     let count = action_count(pipeline);
     if count > MAX_ACTIONS {

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::schedule::Chunks;
 use crate::settings::Schedule;
 
 const SECONDS: ChunkSeconds = ChunkSeconds { forward: 2.0, backward_input: 3.0, backward_weight: 1.0 };
@@ -237,4 +238,59 @@ fn sends_that_block_take_the_sender_and_others_do_not() {
     assert_eq!(blocking.stages[1].sending, 6.0 * 2.0 * 0.5);
     assert_eq!(blocking.stages[0].sending, 6.0 * 0.5);
     assert_eq!(overlapped.stages[1].sending, 0.0);
+}
+
+/// Lengths by the rhythm of the steady state, and by all actions; lists that wait for ever do so either way.
+fn check_length(pipeline: &Pipeline, costs: &StageCosts) {
+    let whole = simulate(pipeline, costs).map(|timeline| timeline.seconds);
+    match (simulated_length(pipeline, costs), whole) {
+        (Ok(short), Ok(whole)) => {
+            assert!((short / whole - 1.0).abs() < 1e-10, "{pipeline:?}, {costs:?}: {short} and not {whole}");
+        }
+        (short, whole) => assert_eq!(short, whole),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_long_step_is_as_long_as_all_of_its_actions(
+        schedule in prop::sample::select(Schedule::ALL.to_vec()), stages in 1u64..9, chunks in 1u64..5, microbatches in 1u64..300,
+        group in 1u64..7, transfer in prop::sample::select(vec![0.0, 0.01, 0.3, 4.0]), exposed in prop::sample::select(vec![0.0, 0.4, 1.0]),
+        seconds in prop::collection::vec((0.1f64..3.0, 0.1f64..3.0, 0.1f64..3.0), 36), alike in any::<bool>(),
+    ) {
+        let chunks = match schedule.kind().chunks {
+            Chunks::One => 1,
+            Chunks::Several => chunks.max(2),
+            Chunks::Two => 2,
+        };
+        // Megatron-Core takes no smaller groups.
+        let pipeline = Pipeline { schedule, stages, chunks, microbatches, group_size: stages + group - 1 };
+        let each = |place: usize| {
+            let (forward, backward_input, backward_weight) = seconds[if alike { 0 } else { place }];
+            ChunkSeconds { forward, backward_input, backward_weight }
+        };
+        let costs = StageCosts {
+            chunks: (0..(stages * chunks) as usize).map(each).collect(), transfer, exposed,
+        };
+        check_length(&pipeline, &costs);
+    }
+}
+
+#[test]
+fn the_rhythm_of_a_long_step_is_found_and_told_from_one_that_is_still_changing() {
+    for (schedule, chunks) in [(Schedule::OneFOneB, 1), (Schedule::Interleaved, 3)] {
+        let pipeline = pipeline(schedule, 6, chunks, 1200);
+        let costs = StageCosts::uniform(&pipeline, SECONDS);
+        let rhythm = steady::Rhythm::of(&pipeline).unwrap();
+        assert!(rhythm.length(&pipeline, &costs).is_some(), "{schedule:?}");
+        check_length(&pipeline, &costs);
+        // A later stage that is slower by so little that it holds the first one up only after hundreds of micro batches.
+        let mut late = costs;
+        for place in &mut late.chunks[4 * chunks as usize..5 * chunks as usize] {
+            place.forward += 0.002;
+        }
+        check_length(&pipeline, &late);
+    }
 }

@@ -100,7 +100,12 @@ pub fn Rows(
             let suggestions = relief.suggestions.iter().map(line).collect_view();
             let numbers = relief.remedies.iter().any(|remedy| remedy.changes_training);
             let valid = answer.as_ref().is_some_and(|answer| answer.counts.valid > 0);
-            let head = if valid { "Nothing fits for sure. What would" } else { "No plan is valid" };
+            let head = match (valid, relief.suggestions.is_empty()) {
+                (true, false) => "Nothing fits for sure. What would",
+                (true, true) => "Nothing fits for sure; looking for what would",
+                (false, false) => "No plan is valid",
+                (false, true) => "No plan is valid; looking for what would be",
+            };
             Some(view! {
                 <div data-testid=testid::SEARCH_RELIEF>
                     <p>{head}</p>
