@@ -201,9 +201,14 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((values.get(middle.checked_sub(1)?)? + values.get(middle)?) / 2.0)
 }
 
+/// Tokens a second over steps of so many tokens that took so long; none where nothing is said of either.
+pub fn tokens_per_second(tokens: f64, seconds: f64) -> Option<f64> {
+    (tokens > 0.0 && seconds > 0.0).then(|| tokens / seconds)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Bytes, group_digits, median, thousands};
+    use super::{Bytes, group_digits, median, thousands, tokens_per_second};
 
     #[test]
     fn bytes_are_shown_in_a_unit_that_has_digits() {
@@ -246,5 +251,14 @@ mod tests {
             assert_eq!(thousands(number), text);
         }
         assert_eq!((group_digits("-1561"), group_digits("-156")), ("-1,561".to_owned(), "-156".to_owned()));
+    }
+
+    #[test]
+    fn a_rate_needs_tokens_and_time() {
+        assert_eq!(tokens_per_second(4096.0, 2.0), Some(2048.0));
+        for (tokens, seconds) in [(0.0, 2.0), (4096.0, 0.0), (4096.0, -1.0), (f64::NAN, 1.0), (1.0, f64::NAN)]
+        {
+            assert_eq!(tokens_per_second(tokens, seconds), None, "{tokens} {seconds}");
+        }
     }
 }

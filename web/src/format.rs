@@ -1,5 +1,6 @@
 //! Numbers as people read and write them: three digits in prose, exact ones in tables, `8k` at the keyboard.
 
+use planner::run::Shown;
 pub use planner::units::thousands as exact;
 use planner::units::{Bytes, group_digits};
 
@@ -27,6 +28,35 @@ pub fn bytes(count: u64) -> String {
 /// Bytes in units of base 1000 with two decimals, with the unit.
 pub fn gb(bytes: u64) -> String {
     Bytes(bytes).in_words_by_1000()
+}
+
+/// A measured figure of a step.
+pub fn figure(shown: Shown, value: f64) -> String {
+    match shown {
+        Shown::Loss => format!("{value:.4}"),
+        Shown::Seconds => seconds(value),
+        Shown::Rounded => three(value),
+        Shown::Small => small(value),
+        Shown::Share => format!("{:.1}%", 100.0 * value),
+    }
+}
+
+/// The same in a column, where values differ by little.
+pub fn figure_of_table(shown: Shown, value: f64) -> String {
+    match shown {
+        Shown::Loss => format!("{value:.6}"),
+        Shown::Seconds => format!("{value:.4}"),
+        _ => figure(shown, value),
+    }
+}
+
+/// Three significant digits, however small it is.
+fn small(value: f64) -> String {
+    let mut scale = 1.0;
+    while value != 0.0 && value.is_finite() && (value * scale).abs() < 100.0 && scale < 1e300 {
+        scale *= 10.0;
+    }
+    ((value * scale).round() / scale).to_string()
 }
 
 /// Three significant digits, no exponent, for figures from 0.001 up to millions.
@@ -142,6 +172,22 @@ pub fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_of_a_step_are_written_as_their_kind_says() {
+        for (shown, value, text, in_a_table) in [
+            (Shown::Loss, 2.5, "2.5000", "2.500000"),
+            (Shown::Rounded, 1234.5, "1,234", "1,234"),
+            (Shown::Share, 0.4215, "42.1%", "42.1%"),
+            (Shown::Small, 0.000_298_765, "0.000299", "0.000299"),
+            (Shown::Small, 3e-5, "0.00003", "0.00003"),
+            (Shown::Small, 0.0, "0", "0"),
+            (Shown::Small, 1.5, "1.5", "1.5"),
+        ] {
+            assert_eq!(figure(shown, value), text);
+            assert_eq!(figure_of_table(shown, value), in_a_table);
+        }
+    }
 
     #[test]
     fn whole_numbers_are_read_as_people_write_them() {

@@ -225,8 +225,6 @@ pub const CURVES_TOGGLE: &str = "curves-toggle";
 pub const CURVES_TABLE: &str = "curves-table";
 /// Time and memory of the last step by phase.
 pub const PHASE_TABLE: &str = "phase-table";
-/// Model FLOP/s of the latest step.
-pub const TFLOPS_VALUE: &str = "tflops-value";
 /// Text of the launch script.
 pub const SCRIPT_TEXT: &str = "script-text";
 /// Copies the script.
@@ -332,8 +330,6 @@ pub const RUN_ITEM: &str = "run-item";
 pub const WATCHED_TABLE: &str = "watched-table";
 /// Steps done; carries `data-value`.
 pub const STEP_VALUE: &str = "step-value";
-/// Latest loss; carries `data-value`, and `data-first` for the first step's.
-pub const LOSS_VALUE: &str = "loss-value";
 /// A measured figure; the full hook is `measured-weights` and so on, with `data-rank` and `data-bytes`.
 pub const MEASURED: &str = "measured-";
 /// A predicted figure, likewise.
@@ -344,6 +340,11 @@ pub const RESIDUAL: &str = "residual-";
 /// Hook of a tab: `tab-memory`, `tab-timeline`, `tab-ranks`, `tab-layouts`, `tab-shards`, `tab-script`, `tab-run`, `tab-diagnose`, `tab-data`.
 pub fn tab(id: &str) -> String {
     format!("tab-{id}")
+}
+
+/// Hook of a figure of the latest step of a run, such as `loss-value`; carries `data-value`, and `data-first` for the first step's.
+pub fn of_figure(key: &str) -> String {
+    format!("{}-value", key.replace('_', "-"))
 }
 
 /// Hook of a field: `layout.tp` is `field-layout-tp`.

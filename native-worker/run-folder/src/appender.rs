@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use planner::wire::{Event, Gap, MAX_RECORD_BYTES, Record, encode_record};
+use planner::wire::{Event, Exited, Gap, MAX_RECORD_BYTES, Record, encode_record};
 
 use crate::{Disk, FileDisk};
 
@@ -276,7 +276,7 @@ fn line(seq: u64, unix_ms: u64, event: &Event) -> Result<String> {
     match &mut record.event {
         Event::Ended { reason, .. } => cut(reason),
         Event::Output { text, .. } => cut(text),
-        Event::Exited { last_lines, .. } => {
+        Event::Exited(Exited { last_lines, .. }) => {
             let mut room = MAX_RECORD_BYTES / 8;
             let fits = |line: &&String| {
                 let left = room.checked_sub(line.len());

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use planner::Plan;
-use planner::run::LogWriter;
-use planner::wire::{PlanFile, RunInfo};
+use planner::run::{LogWriter, RankRecord, RunRecord};
+use planner::wire::{LogRecord, PlanFile, RunInfo};
 
-use crate::own;
+use crate::{each, own};
 
 /// Name of the file that says who started a run, when, with what. A folder with one is a run's.
 pub const INFO: &str = "run.json";
@@ -218,6 +218,34 @@ impl RunFolder {
             .collect();
         names.sort();
         names
+    }
+
+    /// Where the log of this writer is.
+    pub fn log(&self, writer: LogWriter<'_>) -> PathBuf {
+        self.path.join(writer.log())
+    }
+
+    /// What the log of a rank tells of it now.
+    pub fn rank(&self, rank: u64) -> RankRecord {
+        let mut known = RankRecord::default();
+        each(&self.log(LogWriter::Rank(rank)), |record| known.take(record.unix_ms, record.event));
+        known
+    }
+
+    /// What all logs tell of the run now.
+    pub fn record(&self) -> RunRecord {
+        self.record_of(&self.logs())
+    }
+
+    /// What these logs tell of the run now.
+    pub fn record_of(&self, logs: &[String]) -> RunRecord {
+        let mut run = RunRecord::default();
+        for log in logs {
+            each(&self.path.join(log), |record| {
+                run.add(vec![LogRecord { log: log.clone(), record }], true, 0)
+            });
+        }
+        run
     }
 
     /// Where launchers' logs are, sorted.

@@ -1,6 +1,6 @@
 //! A run's folder, for everybody who writes or reads it: ranks, launcher, `wrap`, hub, tests.
 //!
-//! [`RunFolder`] has its names, description, plan and control; planner's [`LogWriter`] says whose a log is.
+//! [`RunFolder`] has its names, description, plan, control and what is known by its logs; planner's [`LogWriter`] says whose a log is.
 //! A log tells of a training and must never be in its way. [`Log`] takes records and writes them on a thread of its own;
 //! [`Appender`] is what that thread does: it heals torn lines, numbers records over reopenings, and counts what could not
 //! be written; [`Disk`] is where it writes; [`LogReader`] reads, while others write. Folder and files are their owner's alone.
@@ -24,15 +24,12 @@ pub use folder::{INFO, PLAN, RunFolder, is_id, is_job_id};
 pub use key::{KEY, Key};
 pub use log::Log;
 pub use own::{append, check, check_private, check_written_by_us, make, open, replace};
-pub use planner::run::LogWriter;
-pub use reader::{Chunk, LogReader, gaps, read_all};
+pub use planner::run::{LEASE, LogWriter};
+pub use reader::{Chunk, LogReader, each, gaps, read_all};
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{SigSet, Signal};
-
-/// How long ranks whose launcher is gone may go on, to end the step that they are in.
-pub const LEASE: Duration = Duration::from_secs(30);
 
 /// Exit code of a rank that failed by what follows from plan and data: it would fail so again.
 pub const WOULD_REPEAT: u8 = 3;

@@ -104,8 +104,8 @@ impl LogReader {
 /// # Errors
 /// When the file is there but can't be read.
 pub fn read_all(path: &Path) -> std::io::Result<Chunk> {
-    let mut reader = LogReader::new(path.to_owned());
     let mut all = Chunk::default();
+    let mut reader = LogReader::new(path.to_owned());
     loop {
         let chunk = reader.read()?;
         all.records.extend(chunk.records);
@@ -113,6 +113,17 @@ pub fn read_all(path: &Path) -> std::io::Result<Chunk> {
         all.unreadable += chunk.unreadable;
         if !chunk.more {
             return Ok(all);
+        }
+    }
+}
+
+/// Hands over each record that the log at `path` has now, without keeping them all. What can't be read ends it.
+pub fn each(path: &Path, mut take: impl FnMut(Record)) {
+    let mut reader = LogReader::new(path.to_owned());
+    while let Ok(chunk) = reader.read() {
+        chunk.records.into_iter().for_each(&mut take);
+        if !chunk.more {
+            break;
         }
     }
 }

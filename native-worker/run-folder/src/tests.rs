@@ -9,27 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use planner::wire::{Event, Gap, MAX_RECORD_BYTES, Outcome, Record, Step};
+use planner::wire::{Event, Exited, Gap, MAX_RECORD_BYTES, Outcome, Record, Step};
 use proptest::prelude::*;
 
 use crate::{Appender, Disk, FileDisk, Log, LogReader, Tail, gaps};
 
 fn step(step: u64) -> Event {
-    Event::Step(Step {
-        step,
-        loss: 1.0,
-        grad_norm: 1.0,
-        loss_scale: None,
-        skipped: false,
-        lr: 0.1,
-        tokens: 8,
-        seconds: 0.1,
-        phases: [].into(),
-        phase_peaks: [].into(),
-        model_tflops: 0.0,
-        mfu: None,
-        memory: planner::wire::MeasuredMemory::default(),
-    })
+    Event::Step(Step { step, loss: 1.0, grad_norm: 1.0, lr: 0.1, tokens: 8, seconds: 0.1, ..Step::default() })
 }
 
 fn end(reason: &str) -> Event {
@@ -365,14 +351,14 @@ fn texts_that_no_reader_would_take_are_cut() {
     let log = Log::open(&path).expect("a log");
     let long = "\u{1}".repeat(MAX_RECORD_BYTES);
     let lines: Vec<String> = (0..20).map(|_| "\u{1}".repeat(4096)).collect();
-    log.append(Event::Exited { rank: 0, code: Some(1), signal: None, last_lines: lines });
+    log.append(Event::Exited(Exited { code: Some(1), last_lines: lines, ..Exited::default() }));
     log.append(Event::Unread { bytes: 1 });
     log.append(end(&long));
     drop(log);
     let (records, unreadable) = read(&path);
     assert_eq!((records.len(), unreadable), (3, 0));
     match &records[0].event {
-        Event::Exited { last_lines, .. } => assert_eq!(last_lines.len(), 8),
+        Event::Exited(exit) => assert_eq!(exit.last_lines.len(), 8),
         other => panic!("{other:?}"),
     }
     assert!(matches!(&records[2].event, Event::Ended { reason, .. } if reason.len() == MAX_RECORD_BYTES / 8));

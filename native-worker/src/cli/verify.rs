@@ -4,17 +4,18 @@ use std::path::PathBuf;
 
 use planner::calibration::StepBeside;
 use planner::layout::executor_limits;
-use planner::run::tokens_per_second;
+use planner::run::RankRecord;
 use planner::twin::{RANKS_WITHOUT_GPU, Scaled, Twin, device, twin};
-use planner::wire::{Outcome, RankClass};
+use planner::wire::{MeasuredMemory, Outcome, RankClass, Step};
 use planner::{Finding, Plan};
+use run_folder::RunFolder;
 use serde::Serialize;
 
 use super::numbers::whole;
 use super::{estimate::resolved, source};
 use crate::probe;
 use crate::report::{self, Exit, Failure, say, text};
-use crate::run::{MAX_RANKS_HERE, Measured, Place, Programs, Request, measured, run};
+use crate::run::{MAX_RANKS_HERE, Place, Programs, Request, run};
 
 /// Run a scaled-down twin of a plan on this machine, and compare measured with predicted
 ///
@@ -72,8 +73,7 @@ struct Class {
 }
 
 impl Class {
-    fn of(class: &RankClass, measured: &Measured) -> Class {
-        let memory = &measured.memory;
+    fn of(class: &RankClass, memory: &MeasuredMemory) -> Class {
         Class {
             stage: class.stage,
             example_rank: class.example_rank,
@@ -179,14 +179,15 @@ fn compare(
     outcome: Outcome,
     reason: String,
 ) -> anyhow::Result<Verified> {
-    let found = measured(folder, small.world_size());
+    let folder = RunFolder::of(folder);
+    let found: Vec<RankRecord> = (0..small.world_size()).map(|rank| folder.rank(rank)).collect();
     let answer = planner::estimate(&file);
     let memory = answer.memory.as_ref();
-    let of_rank = |rank: u64| found.get(usize::try_from(rank).ok()?)?.as_ref();
+    let memory_of = |rank: u64| found.get(usize::try_from(rank).ok()?)?.memory();
     let rank_classes = memory.map(|memory| memory.rank_classes.as_slice()).unwrap_or_default();
     let rank_classes: Vec<Class> = rank_classes
         .iter()
-        .filter_map(|class| Some(Class::of(class, of_rank(class.example_rank)?)))
+        .filter_map(|class| Some(Class::of(class, &memory_of(class.example_rank)?)))
         .collect();
     let differs = |&rank: &u64| {
         let buffers = small.rank_shards(rank).buffers;
@@ -196,16 +197,15 @@ fn compare(
             sum(|buffer| buffer.gradients_bytes()),
             sum(|buffer| buffer.optimizer_bytes()),
         ];
-        of_rank(rank).is_none_or(|measured| {
-            let memory = &measured.memory;
+        memory_of(rank).is_none_or(|memory| {
             predicted != [memory.weights_bytes, memory.gradients_bytes, memory.optimizer_bytes]
         })
     };
     let ranks_that_differ: Vec<u64> = (0..small.world_size()).filter(differs).collect();
     let predicted = answer.time.as_ref().map(|time| time.step_seconds);
-    let first = of_rank(0);
-    let beside = answer.time.as_ref().zip(first).map(|(time, rank)| StepBeside {
-        measured: rank.seconds,
+    let first = found.first().and_then(|rank| rank.last_step.as_ref());
+    let beside = answer.time.as_ref().zip(first).map(|(time, step)| StepBeside {
+        measured: step.seconds,
         predicted: time.step_seconds,
         likely: time.interval_seconds,
         on_cpu: file.cluster.gpu == "cpu",
@@ -219,12 +219,12 @@ fn compare(
         static_bytes_equal: ranks_that_differ.is_empty(),
         ranks_that_differ,
         rank_classes,
-        time: first.map(|rank| Time {
+        time: first.map(|step| Time {
             predicted,
-            measured: rank.seconds,
+            measured: step.seconds,
             note: predicted.is_none().then_some("not predicted yet"),
         }),
-        tokens_per_second: first.and_then(|rank| tokens_per_second(rank.tokens as f64, rank.seconds)),
+        tokens_per_second: first.and_then(Step::tokens_per_second),
         findings: beside.and_then(StepBeside::finding).into_iter().collect(),
         folder: None,
     })

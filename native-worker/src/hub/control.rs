@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use planner::Plan;
-use planner::wire::{Event, GoingOn, PlanFile, ProcessId, RunInfo, RunState};
+use planner::wire::{GoingOn, PlanFile, ProcessId, RunInfo, RunState};
 use tokio::io::AsyncWriteExt;
 
 use super::{Hub, slurm};
@@ -246,11 +246,8 @@ pub fn return_to_whole(hub: &Hub, run: &str) -> Result<(), String> {
         return Err(refused("it does not run; go on with it, and it has its whole plan".to_owned()));
     }
     // Asked of a run that has it, the word would be heard after the next failure.
-    let last =
-        holding::launcher_events(&folder, &info.host).into_iter().rev().find_map(|event| match event {
-            Event::Recovering(began) => Some(began),
-            _ => None,
-        });
+    let known = holding::of_launcher(&folder, &info.host);
+    let last = known.recoveries.last_key_value().map(|(_, (began, _))| began);
     if last.is_none_or(|began| began.attempt < info.attempts || began.dead.is_empty()) {
         return Err(refused("it has lost nothing".to_owned()));
     }

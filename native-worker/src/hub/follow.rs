@@ -144,25 +144,11 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planner::wire::{MeasuredMemory, Step};
+    use planner::wire::Step;
     use run_folder::{Appender, FileDisk, LogWriter};
 
     fn step(step: u64) -> Event {
-        Event::Step(Step {
-            step,
-            loss: 1.0,
-            grad_norm: 1.0,
-            loss_scale: None,
-            skipped: false,
-            lr: 0.1,
-            tokens: 8,
-            seconds: 0.1,
-            phases: [].into(),
-            phase_peaks: [].into(),
-            model_tflops: 0.0,
-            mfu: None,
-            memory: MeasuredMemory::default(),
-        })
+        Event::Step(Step { step, ..Step::default() })
     }
 
     async fn next(queue: &mut mpsc::Receiver<ToPage>) -> (Vec<LogRecord>, bool, u64) {

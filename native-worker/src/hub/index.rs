@@ -1,16 +1,16 @@
 //! The list of runs, looked up on disk again and again. Nothing is remembered that a fresh hub would not find.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use planner::run::{Evidence, state};
 use planner::wire::{Event, MAX_RECORD_BYTES, Outcome, PlanFile, RunInfo, RunState, RunSummary};
 use run_folder::{Checkpoints, INFO, LogReader, LogWriter, RunFolder, is_id, is_job_id};
 use tokio::sync::watch;
 
 use super::slurm;
-use super::state::{Evidence, derive};
 use crate::probe;
 use crate::process::{Liveness, liveness};
 use crate::report::say;
@@ -118,7 +118,7 @@ impl Index {
         }
         let known = self.known.get_mut(id)?;
         let evidence = known.evidence(&folder);
-        let (state, reason) = derive(&known.info, &evidence);
+        let (state, reason) = state(&known.info, &evidence);
         let newest = || Some(Checkpoints::of_run(folder.path()).all().first()?.step);
         let checkpoint = if state == RunState::Running { None } else { newest() };
         Some(RunSummary { info: known.info.clone(), plan: known.plan.clone(), state, reason, checkpoint })
@@ -129,15 +129,13 @@ impl Known {
     fn evidence(&mut self, folder: &RunFolder) -> Evidence {
         let logs = folder.logs();
         let mut evidence = Evidence {
-            launcher_end: None,
-            rank_ends: Vec::new(),
+            ends: self.launcher_ends(folder, &logs),
             starter_lives: None,
             orphans: 0,
             stop_asked: false,
             silence: Duration::ZERO,
         };
-        evidence.launcher_end = self.launcher_end(folder, &logs);
-        if evidence.launcher_end.is_some() {
+        if !evidence.ends.is_empty() {
             return evidence;
         }
         evidence.silence = silence(folder, &logs);
@@ -158,19 +156,17 @@ impl Known {
         }
         // Listed again, as a log may have begun since.
         let logs = folder.logs();
-        evidence.launcher_end = self.launcher_end(folder, &logs);
-        for log in logs.iter().filter(|log| LogWriter::of(log).is_some_and(|writer| !writer.is_launcher())) {
-            if let Some((outcome, reason)) = self.end(folder.path(), log) {
-                evidence.rank_ends.push((log.clone(), outcome, reason));
-            }
-        }
+        evidence
+            .ends
+            .extend(logs.iter().filter_map(|log| Some((log.clone(), self.end(folder.path(), log)?))));
         evidence
     }
 
-    fn launcher_end(&mut self, folder: &RunFolder, logs: &[String]) -> Option<(Outcome, String)> {
+    fn launcher_ends(&mut self, folder: &RunFolder, logs: &[String]) -> BTreeMap<String, (Outcome, String)> {
         logs.iter()
             .filter(|log| LogWriter::of(log).is_some_and(LogWriter::is_launcher))
-            .find_map(|log| self.end(folder.path(), log))
+            .filter_map(|log| Some((log.clone(), self.end(folder.path(), log)?)))
+            .collect()
     }
 
     fn starter_lives(&mut self) -> Option<bool> {

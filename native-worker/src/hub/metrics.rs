@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use planner::run::tokens_per_second;
-use planner::wire::{Event, RunState, Step};
+use planner::run::{FIGURES, RankRecord};
+use planner::wire::{RunState, Step};
 use run_folder::{LogReader, RunFolder};
 
 use super::Hub;
@@ -45,18 +45,11 @@ pub fn render(hub: &Hub) -> String {
     if let Some(step) = running.and_then(|run| last_step(RunFolder::at(&hub.settings.runs, &run.info.id)?)) {
         let one = |value| [(String::new(), value)];
         gauge("shardplan_step", "Last step of the newest running run.", &one(step.step as f64));
-        gauge(
-            "shardplan_step_seconds",
-            "Seconds of the last step of the newest running run.",
-            &one(step.seconds),
-        );
-        gauge("shardplan_loss", "Loss at the last step of the newest running run.", &one(step.loss));
-        if let Some(rate) = tokens_per_second(step.tokens as f64, step.seconds) {
-            gauge(
-                "shardplan_tokens_per_second",
-                "Tokens per second at the last step of the newest running run.",
-                &one(rate),
-            );
+        for figure in &FIGURES {
+            if let Some(value) = (figure.of_step)(&step) {
+                let help = format!("{} at the last step of the newest running run.", figure.quantity);
+                gauge(&format!("shardplan_{}", figure.key), &help, &one(value));
+            }
         }
     }
     out
@@ -64,9 +57,7 @@ pub fn render(hub: &Hub) -> String {
 
 fn last_step(folder: RunFolder) -> Option<Step> {
     let mut reader = LogReader::near_end(folder.path().join(folder.first_log()), 64 * 1024);
-    let records = reader.read().ok()?.records;
-    records.into_iter().rev().find_map(|record| match record.event {
-        Event::Step(step) => Some(step),
-        _ => None,
-    })
+    let mut rank = RankRecord::default();
+    reader.read().ok()?.records.into_iter().for_each(|record| rank.take(record.unix_ms, record.event));
+    rank.last_step
 }

@@ -25,7 +25,6 @@ mod problems;
 mod server;
 mod slurm;
 mod socket;
-mod state;
 
 use address::Address;
 

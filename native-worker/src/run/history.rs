@@ -4,7 +4,7 @@ use std::path::Path;
 
 use planner::calibration::{Measured, as_it_ran, typical_seconds};
 use planner::wire::Event;
-use run_folder::{LogReader, RunFolder};
+use run_folder::{RunFolder, each};
 
 use crate::report::Failure;
 
@@ -39,25 +39,17 @@ pub fn history(path: &Path) -> anyhow::Result<Measured> {
 }
 
 fn first_rank(path: &Path) -> (String, Vec<(u64, f64)>) {
-    let mut reader = LogReader::new(path.to_owned());
     let (mut device, mut steps, mut plan) = (String::new(), Vec::new(), String::new());
-    while let Ok(chunk) = reader.read() {
-        for record in chunk.records {
-            match record.event {
-                Event::Joined(joined) => {
-                    // Steps of another layout, before a failure or a return from one, are not of this plan.
-                    if joined.plan_sha256 != plan {
-                        steps.clear();
-                    }
-                    (device, plan) = (joined.device, joined.plan_sha256);
-                }
-                Event::Step(step) if steps.len() < MOST_STEPS => steps.push((step.step, step.seconds)),
-                _ => {}
+    each(path, |record| match record.event {
+        Event::Joined(joined) => {
+            // Steps of another layout, before a failure or a return from one, are not of this plan.
+            if joined.plan_sha256 != plan {
+                steps.clear();
             }
+            (device, plan) = (joined.device, joined.plan_sha256);
         }
-        if !chunk.more {
-            break;
-        }
-    }
+        Event::Step(step) if steps.len() < MOST_STEPS => steps.push((step.step, step.seconds)),
+        _ => {}
+    });
     (device, steps)
 }

@@ -1,13 +1,13 @@
 //! Processes of a run that may be signalled. What a run's folder says is checked against what is running first: the
 //! folder may be a copy, from another machine or an earlier boot, or say what is not so.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use planner::wire::{Event, ProcessId, RunInfo};
-use run_folder::{LogWriter, RunFolder, read_all};
+use planner::run::RunRecord;
+use planner::wire::{ProcessId, RunInfo};
+use run_folder::{LogWriter, RunFolder};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
@@ -127,7 +127,7 @@ pub fn orphans(folder: &RunFolder, launcher: &ProcessId) -> Vec<Held> {
 
 /// The process of a rank, as the launcher's log has it of its latest start; none where that has ended, or is not found to be this rank of this folder.
 pub fn rank(folder: &RunFolder, launcher: &ProcessId, host: &str, rank: u64) -> Option<Held> {
-    let pid = started(folder, host).remove(&rank)?;
+    let pid = of_launcher(folder, host).ranks.get(&rank)?.pid?;
     let is_it = || {
         is_rank_of(pid, folder)
             && has_variable(pid, format!("RANK={rank}").as_bytes())
@@ -137,27 +137,9 @@ pub fn rank(folder: &RunFolder, launcher: &ProcessId, host: &str, rank: u64) -> 
     Held::take(pid).filter(|_| is_of_this_boot(launcher) && is_it())
 }
 
-/// Processes by rank that the launcher on this host has recorded the start of, and no end.
-fn started(folder: &RunFolder, host: &str) -> BTreeMap<u64, u32> {
-    let mut running = BTreeMap::new();
-    for event in launcher_events(folder, host) {
-        match event {
-            Event::Started { rank, pid } => {
-                running.insert(rank, pid);
-            }
-            Event::Exited { rank, .. } => {
-                running.remove(&rank);
-            }
-            _ => {}
-        }
-    }
-    running
-}
-
 /// What the launcher on this host has recorded.
-pub fn launcher_events(folder: &RunFolder, host: &str) -> Vec<Event> {
-    let all = read_all(&folder.path().join(LogWriter::Launcher(host).log())).unwrap_or_default();
-    all.records.into_iter().map(|record| record.event).collect()
+pub fn of_launcher(folder: &RunFolder, host: &str) -> RunRecord {
+    folder.record_of(&[LogWriter::Launcher(host).log()])
 }
 
 /// Whether a process was told a variable by this text.
@@ -180,7 +162,7 @@ fn is_rank_of(pid: u32, folder: &RunFolder) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use planner::wire::GoingOn;
+    use planner::wire::{Event, Exited, GoingOn};
     use run_folder::Log;
 
     use super::*;
@@ -355,7 +337,7 @@ mod tests {
         held.kill();
         assert!(one.ends());
         assert!(asked(1).is_none(), "it has ended");
-        log.append(Event::Exited { rank: 2, code: None, signal: Some(9), last_lines: Vec::new() });
+        log.append(Event::Exited(Exited { rank: 2, signal: Some(9), ..Exited::default() }));
         let gone = (0..100).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(20));
             asked(2).is_none()

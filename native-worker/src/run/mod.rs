@@ -28,7 +28,6 @@ mod progress;
 mod ranks;
 mod supervise;
 mod survivors;
-mod verdict;
 
 use compared::compared_with;
 use ground::Ground;
@@ -40,7 +39,7 @@ use survivors::Survivors;
 pub use compared::Compared;
 pub use history::history;
 pub use id::new_id;
-pub use measured::{Measured, MeasuredRun, measured};
+pub use measured::MeasuredRun;
 pub use origin::Origin;
 pub use planner::startable::MOST_RANKS as MAX_RANKS_HERE;
 pub use programs::Programs;
@@ -152,7 +151,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let info = if let Ground::Slurm { job, .. } = &ground { of_job(info, job) } else { info };
     let info = RunInfo { going_on: request.going_on, ..info };
     let id = info.id.clone();
-    let log_path = folder.path().join(LogWriter::Launcher(&process::host_name()).log());
+    let log_path = folder.log(LogWriter::Launcher(&process::host_name()));
     let log = Log::open(&log_path).map_err(|error| {
         Failure::environment(format!("the launcher's log can't be opened ({error}): {}", log_path.display()))
     })?;
@@ -184,7 +183,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         missing: ended.missing,
         recoveries: ended.recoveries,
         compared,
-        measured: MeasuredRun::of(folder.path(), plan.world_size()),
+        measured: MeasuredRun::of(&folder, plan.world_size()),
         figures: progress.summary(),
     })
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use planner::run::tokens_per_second;
+use planner::run::RankRecord;
 use planner::units::Bytes;
 use planner::wire::{Event, Outcome, Resumed, Saved, Step};
 use run_folder::{LogReader, RunFolder};
@@ -21,13 +21,7 @@ pub struct Progress {
     steps: u64,
     shown: Option<(u64, Instant)>,
     last: Option<Step>,
-    seconds: f64,
-    tokens: u64,
-    outcome: Option<Outcome>,
-    /// The last step that was ever done here.
-    highest: u64,
-    /// The first step of this start, and when it was recorded.
-    first: Option<(u64, u64)>,
+    rank: RankRecord,
 }
 
 impl Progress {
@@ -40,11 +34,7 @@ impl Progress {
             steps,
             shown: None,
             last: None,
-            seconds: 0.0,
-            tokens: 0,
-            outcome: None,
-            highest: 0,
-            first: None,
+            rank: RankRecord::default(),
         };
         while progress.reader.read().is_ok_and(|chunk| chunk.more) {}
         progress
@@ -54,31 +44,25 @@ impl Progress {
     pub fn look(&mut self) {
         while let Ok(chunk) = self.reader.read() {
             for record in chunk.records {
-                match record.event {
-                    Event::Step(step) => {
-                        self.first.get_or_insert((step.step, record.unix_ms));
-                        self.highest = self.highest.max(step.step);
-                        self.seconds += step.seconds;
-                        self.tokens += step.tokens;
-                        self.last = Some(step);
-                    }
-                    Event::Resumed(resumed) => say(&gone_on(&resumed)),
-                    Event::Saved(saved) => say(&kept(&saved)),
+                match &record.event {
+                    Event::Step(step) => self.last = Some(step.clone()),
+                    Event::Resumed(resumed) => say(&gone_on(resumed)),
+                    Event::Saved(saved) => say(&kept(saved)),
                     Event::Evaluated(evaluated) => say(&format!(
                         "after step {} the loss on held-out data is {:.4} ({} tokens, {:.3} s)",
                         evaluated.step, evaluated.loss, evaluated.tokens, evaluated.seconds
                     )),
                     Event::Gap(gap) => say(&format!("of the first rank's log, {}", gap.sentence())),
-                    Event::Ended { outcome, .. } => self.outcome = Some(outcome),
                     _ => {}
                 }
+                self.rank.take(record.unix_ms, record.event);
             }
             if !chunk.more {
                 break;
             }
         }
         let Some(step) = &self.last else { return };
-        let last_step = step.step >= self.steps || self.outcome.is_some();
+        let last_step = step.step >= self.steps || self.rank.outcome.is_some();
         let due = match self.shown {
             None => true,
             Some((shown, _)) if shown == step.step => false,
@@ -93,7 +77,7 @@ impl Progress {
     /// The ranks are started again: what follows is of that start, whose first rank may be another.
     pub fn begin_again(&mut self, folder: &RunFolder) {
         self.look();
-        (self.outcome, self.first) = (None, None);
+        self.rank.begin_again();
         let log = folder.path().join(folder.first_log());
         if log != self.log {
             self.reader = LogReader::new(log.clone());
@@ -104,17 +88,17 @@ impl Progress {
 
     /// The last step that any start has done; 0 for none.
     pub fn highest(&self) -> u64 {
-        self.highest
+        self.rank.done.highest
     }
 
     /// The first step of this start, and when it was recorded, in milliseconds since 1970.
     pub fn first(&self) -> Option<(u64, u64)> {
-        self.first
+        self.rank.done.first
     }
 
     /// How the first rank's log ended; none when it did not.
     pub fn first_rank_outcome(&self) -> Option<Outcome> {
-        self.outcome
+        self.rank.outcome
     }
 
     /// Figures of the whole run for its summary.
@@ -122,9 +106,9 @@ impl Progress {
         serde_json::json!({
             "steps": self.last.as_ref().map_or(0, |step| step.step),
             "loss": self.last.as_ref().map(|step| step.loss),
-            "seconds": self.seconds,
-            "tokens": self.tokens,
-            "tokens_per_second": tokens_per_second(self.tokens as f64, self.seconds),
+            "seconds": self.rank.done.seconds,
+            "tokens": self.rank.done.tokens,
+            "tokens_per_second": self.rank.done.tokens_per_second(),
         })
     }
 }
@@ -151,7 +135,7 @@ fn kept(saved: &Saved) -> String {
 }
 
 fn line(step: &Step, steps: u64) -> String {
-    let rate = tokens_per_second(step.tokens as f64, step.seconds).unwrap_or(0.0);
+    let rate = step.tokens_per_second().unwrap_or(0.0);
     let width = steps.to_string().len();
     let norm = match step.loss_scale {
         Some(scale) if step.skipped => format!("skipped: gradients overflow at loss scale {scale}"),

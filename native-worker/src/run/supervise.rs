@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use planner::wire::{Event, Gap, Outcome, Recovered, Recovering};
+use planner::run::{Last, RankEnd, verdict};
+use planner::wire::{Event, Exited, Gap, Outcome, Recovered, Recovering};
 use run_folder::{Log, LogWriter, RunFolder, gaps, survive_size_limits, unix_ms};
 use tokio::sync::mpsc;
 
 use super::progress::Progress;
 use super::ranks::{RankCommand, RankEvent, signal_rank};
 use super::survivors::Recovery;
-use super::verdict::{Last, RankEnd, verdict};
 use crate::report::say;
 
 /// Lines kept of each rank for its end.
@@ -292,26 +292,20 @@ impl Supervisor {
                 self.watch.running.remove(&rank);
                 let last_lines: Vec<String> = self.watch.last_lines.remove(&rank).unwrap_or_default().into();
                 let told = if self.watch.by_srun { told_by_srun(status.code(), &last_lines) } else { None };
-                let end = RankEnd {
+                let exit = Exited {
                     rank,
-                    unix_ms: unix_ms(),
                     code: status.code().filter(|_| told.is_none()),
                     signal: status.signal().or(told),
-                    signalled_by_launcher: self.watch.signals_sent > 0,
                     last_lines,
+                    told_to_end: self.watch.signals_sent > 0,
                 };
-                self.record(Event::Exited {
-                    rank,
-                    code: end.code,
-                    signal: end.signal,
-                    last_lines: end.last_lines.clone(),
-                });
-                let limits = match (end.failed(), self.watch.goes_on && !self.stop_asked) {
+                self.record(Event::Exited(exit.clone()));
+                let limits = match (exit.failed(), self.watch.goes_on && !self.stop_asked) {
                     (true, true) => AFTER_FAILURE_TO_GO_ON,
                     (true, false) => AFTER_FAILURE,
                     (false, _) => AFTER_FIRST_END,
                 };
-                self.watch.ends.push(end);
+                self.watch.ends.push(RankEnd { unix_ms: unix_ms(), exit });
                 self.limit(limits);
             }
         }
@@ -360,7 +354,7 @@ impl Supervisor {
     }
 
     fn gaps_of(&self, rank: u64) -> Option<Gap> {
-        gaps(&self.folder.path().join(LogWriter::Rank(rank).log()))
+        gaps(&self.folder.log(LogWriter::Rank(rank)))
     }
 
     /// Records how the run ended, as the last record of the launcher's log.

@@ -2,15 +2,15 @@
 //! is planner's (`nonuniform::Standing`).
 
 use planner::nonuniform::Standing;
+use planner::run::{RankEnd, killed, lost};
 use planner::startable::startable;
-use planner::wire::{GoingOn, Machine, PlanFile, Recovered, Recovering, Verdict};
+use planner::wire::{Exited, GoingOn, Machine, PlanFile, Recovered, Recovering, Verdict};
 use planner::{Plan, Severity};
 use run_folder::{Checkpoints, RunFolder, unix_ms};
 use serde::Serialize;
 
 use super::ground::{Ground, Put};
 use super::supervise::Attempt;
-use super::verdict::{RankEnd, killed, lost};
 use crate::probe;
 use crate::report::Failure;
 
@@ -121,7 +121,7 @@ impl Survivors {
         folder: &RunFolder,
     ) -> Result<Next, String> {
         let progressed = highest > self.highest;
-        let is_an_error = killed(&failed.ends).is_empty() && !failed.ends.iter().any(RankEnd::hung);
+        let is_an_error = killed(&failed.ends).is_empty() && !failed.ends.iter().any(|end| end.exit.hung());
         let repeats = is_an_error && self.was_an_error && !progressed;
         self.in_vain = if progressed { 1 } else { self.in_vain + 1 };
         (self.highest, self.was_an_error) = (highest.max(self.highest), is_an_error);
@@ -147,7 +147,7 @@ impl Survivors {
         let seats = found.standing.seats();
         let put =
             self.ground.put(&seats, self.ranks_per_gpu, number).map_err(|error| format!("{error:#}"))?;
-        let failed_at = failed.ends.iter().filter(|end| end.failed()).map(|end| end.unix_ms).min();
+        let failed_at = failed.ends.iter().filter(|end| end.exit.failed()).map(|end| end.unix_ms).min();
         let mut recovering = self.recorded(&found.standing, number, folder);
         recovering.policy = found.policy;
         (recovering.dead, recovering.change) = (dead, found.change);
@@ -232,16 +232,16 @@ fn capital(text: String) -> String {
 
 /// Why another start would fail as this one did, where that is known. `highest` is the last step that any attempt has done.
 fn hopeless(ends: &[RankEnd], highest: u64) -> Option<String> {
-    let by_itself = |end: &&RankEnd| end.failed() && !end.signalled_by_launcher;
-    let code = |end: &RankEnd| end.code.filter(|_| end.signal.is_none());
-    let said = || ends.iter().filter(by_itself).filter_map(code);
+    let by_itself = |exit: &&Exited| exit.failed() && !exit.told_to_end;
+    let code = |exit: &Exited| exit.code.filter(|_| exit.signal.is_none());
+    let said = || ends.iter().map(|end| &end.exit).filter(by_itself).filter_map(code);
     if said().any(|code| code == i32::from(run_folder::WOULD_REPEAT)) {
         return Some("That follows from plan and data, and would be so again".to_owned());
     }
     if said().any(|code| WOULD_END_SO_AGAIN.contains(&code)) {
         return Some("That is how it was started, and would be so again".to_owned());
     }
-    let nobody_was_killed = killed(ends).is_empty() && !ends.iter().any(RankEnd::hung);
+    let nobody_was_killed = killed(ends).is_empty() && !ends.iter().any(|end| end.exit.hung());
     (nobody_was_killed && highest == 0)
         .then(|| "It had not done a step yet, so another start would not help".to_owned())
 }
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     fn end(rank: u64, code: Option<i32>, signal: Option<i32>) -> RankEnd {
-        RankEnd { rank, unix_ms: 5, code, signal, signalled_by_launcher: false, last_lines: Vec::new() }
+        RankEnd { unix_ms: 5, exit: Exited { rank, code, signal, ..Exited::default() } }
     }
 
     #[test]

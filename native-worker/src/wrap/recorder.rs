@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use planner::logs::{Lines, Reader, compare, split_rank, without_escapes};
-use planner::wire::{Event, Gap, GpuSample, HostSample, Iteration, Outcome, PlanFile};
+use planner::wire::{Event, Exited, Gap, GpuSample, HostSample, Iteration, Outcome, PlanFile};
 use run_folder::{Appender, RunFolder, survive_size_limits, unix_ms};
 
 use super::after;
@@ -323,7 +323,8 @@ impl Recorder {
         let tail: Vec<String> = self.tail.iter().cloned().collect();
         let last_lines = tail[tail.len().saturating_sub(LAST_WORDS)..].to_vec();
         let (code, signal) = (status.code(), status.signal());
-        self.record(Event::Exited { rank: self.writer, code, signal, last_lines });
+        let exit = Exited { rank: self.writer, code, signal, last_lines, told_to_end: false };
+        self.record(Event::Exited(exit));
         let comparison = self.comparison();
         if let Some(folder) = &self.folder
             && let Ok(text) = serde_json::to_string_pretty(&comparison)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use planner::wire::{Event, Outcome, Record, RunInfo};
+use planner::wire::{Event, Exited, Outcome, Record, RunInfo};
 
 use crate::support::{Answer, Ended, Workshop, wait_for};
 use run_folder::{RunFolder, read_all};
@@ -39,7 +39,7 @@ fn a_run_that_completes_leaves_a_whole_record() {
     let events = shop.launcher_log();
     let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
     assert_eq!(count(|event| matches!(event, Event::Started { .. })), 4);
-    assert_eq!(count(|event| matches!(event, Event::Exited { code: Some(0), .. })), 4);
+    assert_eq!(count(|event| matches!(event, Event::Exited(Exited { code: Some(0), .. }))), 4);
     assert!(matches!(events.last(), Some(Event::Ended { outcome: Outcome::Completed, .. })));
     assert!(events.iter().any(
         |event| matches!(event, Event::Output { rank: 3, text, .. } if text.starts_with("rank 3 of 4 at 127.0.0.1:"))
@@ -121,8 +121,25 @@ fn a_killed_rank_is_named_and_the_others_are_ended_within_ten_seconds() {
     let (shop, _) =
         failure(fake, &["Rank 2 ", "signal 9", "SIGKILL", "last words"], Duration::from_millis(11_500));
     let events = shop.launcher_log();
-    let exits = events.iter().filter(|event| matches!(event, Event::Exited { signal: Some(9), .. })).count();
+    let exits =
+        events.iter().filter(|event| matches!(event, Event::Exited(Exited { signal: Some(9), .. }))).count();
     assert_eq!(exits, 4, "{events:?}");
+    // Whoever reads the folder finds the same culprit: those that the launcher ended are recorded as such.
+    let known = RunFolder::of(&shop.run_folder()).record();
+    assert_eq!(known.culprit().map(|end| end.exit.rank), Some(2));
+    let told: Vec<u64> = known
+        .ranks
+        .iter()
+        .filter(|(_, rank)| rank.exit.as_ref().is_some_and(|end| end.exit.told_to_end))
+        .map(|(rank, _)| *rank)
+        .collect();
+    assert_eq!(told, [0, 1, 3]);
+    assert!(known.ranks.values().all(|rank| rank.pid.is_none()));
+    let launcher = known.ends.values().next().expect("the launcher's end");
+    assert!(
+        launcher.0 == Outcome::Failed && launcher.1.starts_with("Rank 2 was ended by signal 9"),
+        "{launcher:?}"
+    );
 }
 
 #[test]
@@ -138,7 +155,7 @@ fn ranks_that_print_without_end_are_cut() {
     for event in shop.launcher_log() {
         match event {
             Event::Output { text, .. } => assert!(text.len() <= 4096),
-            Event::Exited { last_lines, .. } => assert_eq!(last_lines.len(), 20),
+            Event::Exited(Exited { last_lines, .. }) => assert_eq!(last_lines.len(), 20),
             _ => {}
         }
     }

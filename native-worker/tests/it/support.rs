@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use planner::wire::{Event, MeasuredMemory, Outcome, Record, Step, encode_record};
+use planner::wire::{Event, Outcome, Record, Step, encode_record};
 use run_folder::{INFO, RunFolder};
 
 /// A plan of four ranks that any machine holds.
@@ -153,21 +153,8 @@ pub fn log(events: &[Event]) -> String {
 }
 
 pub fn step(step: u64) -> Event {
-    Event::Step(Step {
-        step,
-        loss: 6.0 / step as f64,
-        grad_norm: 1.0,
-        loss_scale: None,
-        skipped: false,
-        lr: 3e-4,
-        tokens: 128,
-        seconds: 0.5,
-        phases: [].into(),
-        phase_peaks: [].into(),
-        model_tflops: 0.0,
-        mfu: None,
-        memory: MeasuredMemory::default(),
-    })
+    let loss = 6.0 / step as f64;
+    Event::Step(Step { step, loss, grad_norm: 1.0, lr: 3e-4, tokens: 128, seconds: 0.5, ..Step::default() })
 }
 
 /// Waits for something that another process does.

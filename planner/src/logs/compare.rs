@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
-use crate::run::tokens_per_second;
-use crate::units;
+use crate::units::{self, tokens_per_second};
 use crate::wire::{Answer, Iteration, PlanFile, VERSION};
 
 /// Iterations at the start that are no measure of the rest: compilation, allocation, tuning.

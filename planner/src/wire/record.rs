@@ -15,6 +15,7 @@ use super::{Recovered, Recovering};
 use crate::json::read_value;
 use crate::json::tagged::tagged;
 use crate::schedule;
+use crate::units::tokens_per_second;
 
 /// One line of a log.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -79,16 +80,7 @@ tagged! {
             pid: u32,
         },
         /// A rank's process has ended.
-        Exited {
-            /// The rank.
-            rank: u64,
-            /// Exit code, if it exited by itself.
-            code: Option<i32>,
-            /// Signal, if one ended it.
-            signal: Option<i32>,
-            /// Its last lines, oldest first.
-            last_lines: Vec<String>,
-        },
+        Exited(Exited),
         /// A launcher goes on after ranks have died.
         Recovering(Recovering),
         /// That has done its first step.
@@ -128,6 +120,22 @@ impl Event {
             _ => None,
         }
     }
+}
+
+/// How a rank's process ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exited {
+    /// The rank.
+    pub rank: u64,
+    /// Exit code, if it exited by itself.
+    pub code: Option<i32>,
+    /// Signal, if one ended it.
+    pub signal: Option<i32>,
+    /// Its last lines, oldest first.
+    pub last_lines: Vec<String>,
+    /// Whether its launcher had told it to end before, so that it is to blame for nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub told_to_end: bool,
 }
 
 /// What a rank read of a checkpoint before its first step.
@@ -281,8 +289,8 @@ pub struct MeasuredMemory {
     pub peak_reserved_bytes: u64,
 }
 
-/// One training step of one rank.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One training step of one rank. What of it is a measured figure of a run, `run::FIGURES` says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Counts from 1.
     pub step: u64,
@@ -316,6 +324,13 @@ pub struct Step {
     pub mfu: Option<f64>,
     /// Memory over the step.
     pub memory: MeasuredMemory,
+}
+
+impl Step {
+    /// Tokens a second of the whole run; none where nothing is said of tokens or time.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        tokens_per_second(self.tokens as f64, self.seconds)
+    }
 }
 
 /// What a framework printed about one iteration, as far as it says: absent is unsaid.

@@ -95,7 +95,7 @@ async fn a_killed_rank_ends_the_run_and_is_named() -> Result<()> {
     let exits: Vec<_> = records
         .iter()
         .filter_map(|(_, record)| match &record.event {
-            Event::Exited { rank, signal, .. } => Some((*rank, *signal)),
+            Event::Exited(exit) => Some((exit.rank, exit.signal)),
             _ => None,
         })
         .collect();

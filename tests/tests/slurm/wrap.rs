@@ -61,7 +61,7 @@ fn events(run: &Path, rank: u64) -> Result<Vec<Event>> {
 
 fn exit_code(run: &Path, rank: u64) -> Result<Option<i32>> {
     let exited = events(run, rank)?.into_iter().find_map(|event| match event {
-        Event::Exited { code, .. } => Some(code),
+        Event::Exited(exit) => Some(exit.code),
         _ => None,
     });
     exited.with_context(|| format!("rank {rank} has no end in {}", run.display()))

@@ -1,18 +1,15 @@
 //! The connection to the hub that served this page. Without one the page plans all the same.
 
-mod book;
-mod saved;
 mod socket;
-mod watched;
 
 use std::sync::Arc;
 
 use futures::channel::mpsc;
 use leptos::prelude::*;
+use planner::run::RunRecord;
 use planner::wire::{GoingOn, Machine, PlanFile, RunState, RunSummary, ToHub, ToPage};
 
 use crate::state::start;
-pub use book::{Phases, RankBook, RankStanding, RunBook, Speed, StepPoint};
 
 const SHOWN_KEY: &str = "shardplan.run";
 
@@ -54,7 +51,7 @@ pub struct Hub {
     /// The run on screen.
     pub shown: RwSignal<Option<String>>,
     /// What the run on screen has recorded.
-    pub book: RwSignal<RunBook>,
+    pub record: RwSignal<RunRecord>,
     /// What the hub answered last to a request that it could not meet.
     pub error: RwSignal<Option<String>>,
     /// A start was asked for and is not answered yet.
@@ -71,7 +68,7 @@ impl Hub {
             connection: RwSignal::new(Connection::Offline),
             runs: RwSignal::new(Arc::default()),
             shown,
-            book: RwSignal::new(RunBook::default()),
+            record: RwSignal::new(RunRecord::default()),
             error: RwSignal::new(None),
             starting: RwSignal::new(false),
             outgoing: StoredValue::new(None),
@@ -105,7 +102,7 @@ impl Hub {
     /// Asks for the records of the run on screen from the start.
     fn watch(self) {
         if let Some(run) = self.shown.get_untracked() {
-            self.book.set(RunBook::default());
+            self.record.set(RunRecord::default());
             self.send(ToHub::Watch { run });
         }
     }
@@ -120,7 +117,7 @@ impl Hub {
                 self.send(ToHub::Unwatch { run: before });
             }
             self.shown.set(None);
-            self.book.set(RunBook::default());
+            self.record.set(RunRecord::default());
         }
     }
 
@@ -140,7 +137,7 @@ impl Hub {
     pub fn mark_dead(self, run: &str, rank: u64) {
         self.error.set(None);
         if self.send(ToHub::MarkDead { run: run.to_owned(), rank }) {
-            self.book.update(|book| book.take_for_lost(rank));
+            self.record.update(|run| run.take_for_lost(rank));
         }
     }
 
@@ -220,16 +217,16 @@ impl Hub {
             }
             ToPage::Records { run, records, caught_up, merged, unreadable } => {
                 if self.shown.with_untracked(|shown| shown.as_deref() == Some(run.as_str())) {
-                    self.book.update(|book| {
-                        book.add(records, caught_up, merged);
-                        book.unreadable = book.unreadable.saturating_add(unreadable);
+                    self.record.update(|run| {
+                        run.add(records, caught_up, merged);
+                        run.unreadable = run.unreadable.saturating_add(unreadable);
                     });
                 }
             }
             ToPage::Error { message } => {
                 self.starting.set(false);
                 self.error.set(Some(message));
-                self.book.update(RunBook::take_none_for_lost);
+                self.record.update(RunRecord::take_none_for_lost);
                 self.show_something();
             }
         }

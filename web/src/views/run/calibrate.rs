@@ -22,11 +22,12 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let (store, hub) = (store(), hub());
     let findings = RwSignal::new(Vec::<Finding>::new());
     let seconds = Memo::new(move |_| {
-        hub.book.with(|book| typical_seconds(book.steps.iter().map(|(step, point)| (*step, point.seconds))))
+        hub.record
+            .with(|known| typical_seconds(known.steps.iter().map(|(step, point)| (*step, point.seconds()))))
     });
     let ran = Memo::new(move |_| {
-        let device = hub.book.with(|book| {
-            book.ranks.values().find_map(|rank| rank.place.as_ref().map(|(_, device)| device.clone()))
+        let device = hub.record.with(|known| {
+            known.ranks.values().find_map(|rank| rank.place.as_ref().map(|(_, device)| device.clone()))
         })?;
         summary.with(|summary| {
             let summary = summary.as_ref()?;

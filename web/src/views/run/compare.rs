@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use planner::run::RankRecord;
 use planner::wire::{MeasuredMemory, RankClass, RunSummary};
 
 use crate::chart::{Bars, ChartView, Drawing, Ink, Row, Segment, Unit};
 use crate::format;
-use crate::hub::{RankBook, hub};
+use crate::hub::hub;
 use crate::testid;
 
 /// Ranks that are compared in full; the others are as their stage's first.
@@ -90,9 +91,9 @@ struct Pair {
 }
 
 /// What was measured of a rank: its last step, or its static memory before the first.
-fn measured(book: &RankBook) -> Option<(MeasuredMemory, bool)> {
-    match (&book.last_step, &book.allocated) {
-        (Some((_, memory)), _) => Some((memory.clone(), true)),
+fn measured(known: &RankRecord) -> Option<(MeasuredMemory, bool)> {
+    match (&known.last_step, &known.allocated) {
+        (Some(step), _) => Some((step.memory.clone(), true)),
         (None, Some(memory)) => Some((memory.clone(), false)),
         (None, None) => None,
     }
@@ -113,9 +114,9 @@ pub fn MemoryCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let pairs = Memo::new(move |_| {
         predicted.with(|predicted| {
             let Some((plan, classes)) = predicted else { return Vec::new() };
-            hub.book.with(|book| {
-                let pair = |(rank, book): (&u64, &RankBook)| {
-                    let (measured, stepped) = measured(book)?;
+            hub.record.with(|known| {
+                let pair = |(rank, known): (&u64, &RankRecord)| {
+                    let (measured, stepped) = measured(known)?;
                     let stage = planner::layout::coordinates(&plan.layout, *rank).pp;
                     let role = plan.role_of(*rank);
                     let of = |class: &&RankClass| class.stage == stage && class.role == role;
@@ -123,7 +124,7 @@ pub fn MemoryCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
                     Some(Pair { rank: *rank, predicted, measured, stepped })
                 };
                 // Those that are lost were measured under another plan.
-                book.present().iter().filter_map(pair).take(COMPARED).collect::<Vec<_>>()
+                known.present().iter().filter_map(pair).take(COMPARED).collect::<Vec<_>>()
             })
         })
     });

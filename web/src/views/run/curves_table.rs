@@ -1,9 +1,11 @@
 //! The curves of a run as a table, latest step first.
 
 use leptos::prelude::*;
+use planner::run::StepPoint;
 
+use super::curves::drawn;
 use crate::format;
-use crate::hub::{StepPoint, hub};
+use crate::hub::hub;
 use crate::testid;
 use crate::views::pager::{Pager, rows_of_page};
 
@@ -15,11 +17,11 @@ const PAGE: usize = 50;
 pub fn StepsTable() -> impl IntoView {
     let hub = hub();
     let page = RwSignal::new(0usize);
-    let count = Memo::new(move |_| hub.book.with(|book| book.steps.len()));
+    let count = Memo::new(move |_| hub.record.with(|known| known.steps.len()));
     let rows = move || {
         let shown = rows_of_page(page.get(), count.get(), PAGE);
-        hub.book.with(|book| {
-            let latest = book.steps.iter().rev().skip(shown.start).take(shown.len());
+        hub.record.with(|known| {
+            let latest = known.steps.iter().rev().skip(shown.start).take(shown.len());
             latest.map(|(step, point)| row(*step, point)).collect_view()
         })
     };
@@ -29,7 +31,7 @@ pub fn StepsTable() -> impl IntoView {
             <table data-testid=testid::CURVES_TABLE>
                 <caption>"Steps, the latest first"</caption>
                 <thead><tr>
-                    <th scope="col">"Step"</th><th scope="col">"Loss"</th><th scope="col">"Seconds"</th><th scope="col">"Tokens per second"</th>
+                    <th scope="col">"Step"</th>{drawn().map(|(_, figure)| view! { <th scope="col">{figure.quantity}</th> }).collect_view()}
                 </tr></thead>
                 <tbody>{rows}</tbody>
             </table>
@@ -41,9 +43,7 @@ fn row(step: u64, point: &StepPoint) -> impl IntoView + use<> {
     view! {
         <tr>
             <th scope="row">{format::exact(step)}</th>
-            <td>{format!("{:.6}", point.loss)}</td>
-            <td>{format!("{:.4}", point.seconds)}</td>
-            <td>{format::three(point.tokens_per_second)}</td>
+            {drawn().map(|(place, figure)| view! { <td>{format::figure_of_table(figure.shown, point.values[place])}</td> }).collect_view()}
         </tr>
     }
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use leptos::html::Button;
 use leptos::prelude::*;
+use planner::run::RankRecord;
 use planner::wire::{RunState, RunSummary};
 
 use super::going_on::goes_on_with;
 use super::recovered::sentence;
 use crate::browser;
-use crate::hub::{Hub, RankBook, hub};
+use crate::hub::{Hub, hub};
 use crate::testid;
 
 /// Which ranks of the run on screen can be taken for lost, and which were: for its list of ranks and its map alike.
@@ -17,14 +18,14 @@ use crate::testid;
 pub struct Marking {
     hub: Hub,
     summary: Memo<Option<RunSummary>>,
-    ranks: Memo<BTreeMap<u64, RankBook>>,
+    ranks: Memo<BTreeMap<u64, RankRecord>>,
     /// The rank that is asked about.
     asked: RwSignal<Option<u64>>,
 }
 
 impl Marking {
     /// Of the run on screen and its ranks.
-    pub fn new(summary: Memo<Option<RunSummary>>, ranks: Memo<BTreeMap<u64, RankBook>>) -> Marking {
+    pub fn new(summary: Memo<Option<RunSummary>>, ranks: Memo<BTreeMap<u64, RankRecord>>) -> Marking {
         Marking { hub: hub(), summary, ranks, asked: RwSignal::new(None) }
     }
 
@@ -38,7 +39,7 @@ impl Marking {
     /// Ranks that are lost and without which the run has not gone on yet, tracked.
     pub fn lost(self) -> Vec<u64> {
         match self.run() {
-            Some(_) => self.hub.book.with(|book| book.being_lost()),
+            Some(_) => self.hub.record.with(|known| known.being_lost()),
             None => Vec::new(),
         }
     }
@@ -49,7 +50,7 @@ impl Marking {
             let running = summary.as_ref().filter(|summary| summary.state == RunState::Running);
             running.is_some_and(|summary| summary.info.was_started_by_a_hub())
         });
-        let lives = self.ranks.with(|ranks| ranks.get(&rank).is_some_and(|book| !book.standing.is_final()));
+        let lives = self.ranks.with(|ranks| ranks.get(&rank).is_some_and(|known| !known.standing.is_final()));
         startable && lives && !self.lost().contains(&rank)
     }
 
@@ -75,8 +76,8 @@ impl Marking {
     /// How the run is about to go on, tracked; none where it goes on already, or nothing happened to it.
     pub fn told(self) -> Option<String> {
         self.run()?;
-        let began = self.hub.book.with(|book| {
-            let (_, (began, first)) = book.recoveries.last_key_value()?;
+        let began = self.hub.record.with(|known| {
+            let (_, (began, first)) = known.recoveries.last_key_value()?;
             first.is_none().then(|| sentence(began, None))
         });
         began.or_else(|| {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::Plan;
 use planner::nonuniform::failed_ranks;
+use planner::run::{RankRecord, RankStanding};
 use planner::wire::RunSummary;
 
 use super::dead::Marking;
 use crate::canvas::frame::Labels;
-use crate::hub::{RankBook, RankStanding};
+
 use crate::map::scene::Drawn;
 use crate::testid;
 use crate::views::rank_map::{Named, RankMap};
@@ -37,7 +38,7 @@ const FEW: (u64, f32) = (64, 220.0);
 pub fn RunMap(
     summary: Memo<Option<RunSummary>>,
     /// The ranks that the run has now.
-    ranks: Memo<BTreeMap<u64, RankBook>>,
+    ranks: Memo<BTreeMap<u64, RankRecord>>,
     marking: Marking,
 ) -> impl IntoView {
     let file = Memo::new(move |_| {
@@ -75,7 +76,7 @@ pub fn RunMap(
     let says = move || {
         let rank = selected.get();
         let place = drawn.with(|drawn| drawn.sentence(rank));
-        let word = ranks.with(|ranks| ranks.get(&rank).map(|book| book.standing.word()));
+        let word = ranks.with(|ranks| ranks.get(&rank).map(|known| known.standing.word()));
         match word.filter(|_| !without.with(|without| without.contains(&rank))) {
             Some(word) => format!("{place}, {word}"),
             None => place,
@@ -97,13 +98,13 @@ pub fn RunMap(
 
 /// Ranks of a plan that take no part in what goes on, ascending: not started (on GPUs that failed, or given up beside those), or lost.
 /// While the run plans for what is left, others end because of the lost, and are not.
-fn taking_no_part(plan: &Plan, ranks: Memo<BTreeMap<u64, RankBook>>, marking: Marking) -> Vec<u64> {
+fn taking_no_part(plan: &Plan, ranks: Memo<BTreeMap<u64, RankRecord>>, marking: Marking) -> Vec<u64> {
     let lost = marking.lost();
     let failed = failed_ranks(&plan.layout, &plan.cluster, &plan.cluster.failed);
     ranks.with(|ranks| {
         let stands = |rank: u64| match ranks.get(&rank) {
             Some(_) if !lost.is_empty() => !lost.contains(&rank),
-            Some(book) => book.standing != RankStanding::Failed,
+            Some(known) => known.standing != RankStanding::Failed,
             // Nothing is known before the first has started.
             None => ranks.is_empty() && failed.binary_search(&rank).is_err(),
         };

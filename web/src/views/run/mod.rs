@@ -17,6 +17,7 @@ mod twin;
 mod watched;
 
 use leptos::prelude::*;
+use planner::run::{FIGURES, Figure, StepPoint};
 use planner::wire::RunState;
 
 use crate::findings::coded;
@@ -187,8 +188,8 @@ const LISTED_GAPS: usize = 8;
 #[component]
 fn MissingRecords() -> impl IntoView {
     let hub = hub();
-    let gaps = Memo::new(move |_| hub.book.with(|book| book.gaps.clone()));
-    let unreadable = Memo::new(move |_| hub.book.with(|book| book.unreadable));
+    let gaps = Memo::new(move |_| hub.record.with(|known| known.gaps.clone()));
+    let unreadable = Memo::new(move |_| hub.record.with(|known| known.unreadable));
     let lines = move || {
         gaps.with(|gaps| {
             let more = gaps.len().saturating_sub(LISTED_GAPS);
@@ -207,49 +208,48 @@ fn MissingRecords() -> impl IntoView {
     view! { <div data-testid=testid::RUN_MISSING>{lines}{torn}</div> }
 }
 
-/// Step, loss, speed and gradient norm of the latest step.
+/// Figures of the latest step.
 #[component]
 fn LatestFigures() -> impl IntoView {
     let hub = hub();
-    let latest = Memo::new(move |_| hub.book.with(|book| book.latest()));
+    let latest = Memo::new(move |_| hub.record.with(|known| known.latest()));
     let first =
-        Memo::new(move |_| hub.book.with(|book| book.steps.first_key_value().map(|(_, point)| point.loss)));
-    let shown = move |text: fn(u64, crate::hub::StepPoint) -> String| {
-        move || latest.get().map_or_else(|| "-".to_owned(), |(step, point)| text(step, point))
-    };
-    let raw = move |read: fn(u64, crate::hub::StepPoint) -> String| {
-        move || latest.get().map(|(step, point)| read(step, point))
-    };
+        Memo::new(move |_| hub.record.with(|known| known.steps.first_key_value().map(|(_, point)| *point)));
+    let step = move || latest.get().map(|(step, _)| step);
     let held_out = move || {
-        let last = hub.book.with(|book| book.evaluations.last_key_value().map(|(step, loss)| (*step, *loss)));
+        let last =
+            hub.record.with(|known| known.evaluations.last_key_value().map(|(step, loss)| (*step, *loss)));
         last.map(|(step, loss)| format!("{loss:.4} after step {}", format::exact(step)))
     };
     let merged = move || {
-        hub.book.with(|book| book.merged).checked_sub(1).map(|_| {
+        hub.record.with(|known| known.merged).checked_sub(1).map(|_| {
             view! { <p class="note">"This page reads slower than the run writes; the run folder has every record"</p> }
         })
+    };
+    let figure = move |(place, figure): (usize, &'static Figure)| {
+        let of = move |point: StepPoint| point.values[place];
+        let value = move || latest.get().map(|(_, point)| of(point));
+        let shown = move || match value() {
+            Some(value) if value.is_nan() => figure.unsaid.to_owned(),
+            Some(value) => format::figure(figure.shown, value),
+            None => "-".to_owned(),
+        };
+        view! {
+            <div class="fact"><span class="fact-label">{figure.label}</span>
+                <span class="fact-value" data-testid=testid::of_figure(figure.key) data-value=move || value().map(|value| value.to_string())
+                    data-first=move || first.get().map(|point| of(point).to_string())>{shown}</span></div>
+        }
     };
     view! {
         <div class="fact-strip">
             <div class="fact"><span class="fact-label">"Step"</span>
-                <span class="fact-value" data-testid=testid::STEP_VALUE data-value=raw(|step, _| step.to_string())>{shown(|step, _| format::exact(step))}</span></div>
-            <div class="fact"><span class="fact-label">"Loss"</span>
-                <span class="fact-value" data-testid=testid::LOSS_VALUE data-value=raw(|_, point| point.loss.to_string())
-                    data-first=move || first.get().map(|loss| loss.to_string())>{shown(|_, point| format!("{:.4}", point.loss))}</span></div>
+                <span class="fact-value" data-testid=testid::STEP_VALUE data-value=move || step().map(|step| step.to_string())>
+                    {move || step().map_or_else(|| "-".to_owned(), format::exact)}</span></div>
+            {FIGURES.iter().enumerate().map(figure).collect_view()}
             {move || held_out().map(|text| view! {
                 <div class="fact"><span class="fact-label">"Loss on held-out data"</span>
                     <span class="fact-value" data-testid=testid::HELD_OUT_LOSS>{text}</span></div>
             })}
-            <div class="fact"><span class="fact-label">"Step time"</span>
-                <span class="fact-value">{shown(|_, point| format::seconds(point.seconds))}</span></div>
-            <div class="fact"><span class="fact-label">"Tokens per second"</span>
-                <span class="fact-value">{shown(|_, point| format::three(point.tokens_per_second))}</span></div>
-            <div class="fact"><span class="fact-label">"Gradient norm"</span>
-                <span class="fact-value">{shown(|_, point| format::three(point.grad_norm))}</span></div>
-            <div class="fact"><span class="fact-label">"Model TFLOP/s per rank"</span>
-                <span class="fact-value" data-testid=testid::TFLOPS_VALUE data-value=raw(|_, point| point.model_tflops.to_string())>{shown(|_, point| format::three(point.model_tflops))}</span></div>
-            <div class="fact"><span class="fact-label">"MFU"</span>
-                <span class="fact-value">{shown(|_, point| point.mfu.map_or_else(|| "no peak is known here".to_owned(), |mfu| format!("{:.1}%", 100.0 * mfu)))}</span></div>
         </div>
         {merged}
     }

@@ -1,9 +1,10 @@
 //! Where the time of the last step went, by phase, of one rank; and how far its memory rose in each.
 
 use leptos::prelude::*;
+use planner::wire::Step;
 
 use crate::format;
-use crate::hub::{Phases, hub};
+use crate::hub::hub;
 use crate::testid;
 
 /// Phases as people read them: what the rank computed, what it waited for, what it sent.
@@ -20,21 +21,22 @@ fn title(phase: &str) -> String {
 pub fn PhaseTable() -> impl IntoView {
     let hub = hub();
     let shown = Memo::new(move |_| {
-        hub.book.with(|book| {
-            let mut ranks = book.ranks.iter().filter(|(_, rank)| !rank.phases.seconds.is_empty());
-            ranks.next().map(|(number, rank)| (*number, rank.phases.clone()))
+        hub.record.with(|known| {
+            let mut ranks =
+                known.ranks.iter().filter_map(|(number, rank)| Some((*number, rank.last_step.as_ref()?)));
+            ranks.find(|(_, step)| !step.phases.is_empty()).map(|(number, step)| (number, step.clone()))
         })
     });
-    move || shown.get().map(|(rank, phases)| table(rank, &phases))
+    move || shown.get().map(|(rank, step)| table(rank, &step))
 }
 
-fn table(rank: u64, phases: &Phases) -> impl IntoView + use<> {
+fn table(rank: u64, step: &Step) -> impl IntoView + use<> {
     let mut longest: Vec<(&String, f64)> =
-        phases.seconds.iter().map(|(phase, seconds)| (phase, *seconds)).collect();
+        step.phases.iter().map(|(phase, seconds)| (phase, *seconds)).collect();
     planner::order::sort_by(&mut longest, |a, b| b.1.total_cmp(&a.1));
     let row = |(phase, seconds): (&String, f64)| {
-        let share = seconds / phases.whole.max(1e-9);
-        let peak = phases.peaks.get(phase).map_or_else(|| "-".to_owned(), |&bytes| format::bytes(bytes));
+        let share = seconds / step.seconds.max(1e-9);
+        let peak = step.phase_peaks.get(phase).map_or_else(|| "-".to_owned(), |&bytes| format::bytes(bytes));
         view! {
             <tr>
                 <th scope="row">{title(phase)}</th>
@@ -47,7 +49,7 @@ fn table(rank: u64, phases: &Phases) -> impl IntoView + use<> {
     view! {
         <div class="table-box" tabindex="0" role="region" aria-label="Time by phase">
             <table data-testid=testid::PHASE_TABLE>
-                <caption>{format!("Step {} on rank {rank}, by phase", format::exact(phases.step))}</caption>
+                <caption>{format!("Step {} on rank {rank}, by phase", format::exact(step.step))}</caption>
                 <thead><tr>
                     <th scope="col">"Phase"</th><th scope="col">"Time"</th><th scope="col">"Of the step"</th><th scope="col">"Memory at most"</th>
                 </tr></thead>

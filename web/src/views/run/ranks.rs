@@ -1,11 +1,12 @@
 //! How each rank stands, and what ranks printed.
 
 use leptos::prelude::*;
+use planner::run::{RankEnd, RankStanding};
 use planner::wire::RunSummary;
 
 use super::dead::{ConfirmDead, Marking};
 use super::map::RunMap;
-use crate::hub::{RankStanding, hub};
+use crate::hub::hub;
 use crate::testid;
 
 /// Ranks that are listed one by one; of the others those that failed are.
@@ -15,24 +16,24 @@ const LISTED: usize = 64;
 #[component]
 pub fn RankStates(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let hub = hub();
-    let ranks = Memo::new(move |_| hub.book.with(|book| book.present()));
+    let ranks = Memo::new(move |_| hub.record.with(|known| known.present()));
     let marking = Marking::new(summary, ranks);
     // By number, so that a button stays the same while its rank trains.
     let listed = Memo::new(move |_| {
         ranks.with(|ranks| {
             let all = ranks.iter().enumerate();
             let told =
-                all.filter(|(place, (_, book))| *place < LISTED || book.standing == RankStanding::Failed);
+                all.filter(|(place, (_, known))| *place < LISTED || known.standing == RankStanding::Failed);
             told.map(|(_, (rank, _))| *rank).collect::<Vec<u64>>()
         })
     });
     let cell = move |rank: u64| {
         let told = Memo::new(move |_| {
             ranks.with(|ranks| {
-                let book = ranks.get(&rank)?;
-                let place = book.place.as_ref().map(|(host, device)| format!("{host}, {device}"));
-                let step = book.last_step.as_ref().map(|(step, _)| format!("step {step}"));
-                Some((book.standing, place.unwrap_or_default(), step))
+                let known = ranks.get(&rank)?;
+                let place = known.place.as_ref().map(|(host, device)| format!("{host}, {device}"));
+                let step = known.last_step.as_ref().map(|step| format!("step {}", step.step));
+                Some((known.standing, place.unwrap_or_default(), step))
             })
         });
         let word = move || {
@@ -59,13 +60,13 @@ pub fn RankStates(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         ranks.with(|ranks| {
             ranks
                 .iter()
-                .filter(|(_, book)| book.standing == RankStanding::Failed)
-                .filter_map(|(rank, book)| book.last_words.as_ref().map(|words| (*rank, words.clone())))
+                .filter(|(_, known)| known.standing == RankStanding::Failed)
+                .filter_map(|(_, known)| known.exit.as_ref())
                 .take(LISTED)
-                .map(|(rank, words)| {
+                .map(|RankEnd { exit, .. }| {
                     view! {
-                        <h4>"Rank "{rank}" "{words.how}</h4>
-                        <pre class="code" tabindex="0">{words.lines.join("\n")}</pre>
+                        <h4>"Rank "{exit.rank}" "{exit.how()}</h4>
+                        <pre class="code" tabindex="0">{exit.last_lines.join("\n")}</pre>
                     }
                 })
                 .collect_view()
@@ -88,9 +89,9 @@ pub fn RankStates(summary: Memo<Option<RunSummary>>) -> impl IntoView {
 pub fn Output() -> impl IntoView {
     let hub = hub();
     let text = Memo::new(move |_| {
-        hub.book.with(|book| {
+        hub.record.with(|known| {
             let lines: Vec<String> =
-                book.output.iter().map(|(rank, _, line)| format!("[{rank}] {line}")).collect();
+                known.output.iter().map(|(rank, _, line)| format!("[{rank}] {line}")).collect();
             lines.join("\n")
         })
     });

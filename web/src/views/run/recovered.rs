@@ -2,12 +2,13 @@
 
 use leptos::prelude::*;
 use planner::calibration::typical_seconds;
-use planner::run::tokens_per_second;
+use planner::run::{RunRecord, Speed};
+use planner::units::tokens_per_second;
 use planner::wire::{Recovered, Recovering, RunState, RunSummary};
 
 use crate::findings::coded;
 use crate::format;
-use crate::hub::{RunBook, Speed, hub};
+use crate::hub::hub;
 use crate::testid;
 
 /// Recoveries that are told one by one, the latest.
@@ -17,7 +18,7 @@ const LISTED: usize = 8;
 #[component]
 pub fn RecoveredLines(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let hub = hub();
-    let recoveries = Memo::new(move |_| hub.book.with(|book| book.recoveries.clone()));
+    let recoveries = Memo::new(move |_| hub.record.with(|known| known.recoveries.clone()));
     let lines = move || {
         recoveries.with(|all| {
             let told = all.values().skip(all.len().saturating_sub(LISTED));
@@ -46,7 +47,7 @@ pub fn RecoveredLines(summary: Memo<Option<RunSummary>>) -> impl IntoView {
             }
         })
     };
-    let speeds = Memo::new(move |_| hub.book.with(rows));
+    let speeds = Memo::new(move |_| hub.record.with(rows));
     view! {
         <div data-testid=testid::RUN_RECOVERED>{lines}</div>
         {back}
@@ -65,10 +66,10 @@ struct Row {
 }
 
 /// The attempts of a run that went on after a failure, those that have done a step.
-fn rows(book: &RunBook) -> Vec<Row> {
-    let Some((first, _)) = book.recoveries.values().next() else { return Vec::new() };
+fn rows(known: &RunRecord) -> Vec<Row> {
+    let Some((first, _)) = known.recoveries.values().next() else { return Vec::new() };
     let row = |(&attempt, steps): (&u64, &std::collections::BTreeMap<u64, Speed>)| {
-        let began = book.recoveries.get(&attempt).map(|(began, _)| began);
+        let began = known.recoveries.get(&attempt).map(|(began, _)| began);
         let predicted = match began {
             Some(began) => began.predicted_step_seconds,
             None => first.predicted_whole_step_seconds,
@@ -77,7 +78,7 @@ fn rows(book: &RunBook) -> Vec<Row> {
         let tokens = steps.last_key_value()?.1.tokens;
         Some(Row { attempt, ranks: began.map(|began| began.world_size), tokens, predicted, measured })
     };
-    book.attempts.iter().filter_map(row).collect()
+    known.attempts.iter().filter_map(row).collect()
 }
 
 fn table(rows: &[Row]) -> impl IntoView + use<> {

@@ -13,7 +13,7 @@ use crate::testid;
 #[component]
 pub fn SavedLine(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let hub = hub();
-    let checkpoints = Memo::new(move |_| hub.book.with(|book| book.checkpoints.clone()));
+    let checkpoints = Memo::new(move |_| hub.record.with(|known| known.checkpoints.clone()));
     let predicted = Memo::new(move |_| {
         let plan = summary.with(|summary| planner::Plan::resolve(&summary.as_ref()?.plan).plan)?;
         Some(planner::time::saving(&plan))

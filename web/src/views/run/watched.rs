@@ -27,18 +27,18 @@ pub fn WatchedRun(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         summary.with(|summary| summary.as_ref().filter(|_| has_plan).map(|summary| summary.plan.clone()))
     });
     let comparison = Memo::new(move |_| {
-        hub.book.with(|book| {
-            let latest = book.watched.iterations.values().rev().take(COMPARED);
+        hub.record.with(|known| {
+            let latest = known.watched.iterations.values().rev().take(COMPARED);
             let mut iterations: Vec<Iteration> = latest.cloned().collect();
             iterations.reverse();
-            plan.with(|plan| compare(plan.as_ref(), &iterations, book.watched.most_device_bytes))
+            plan.with(|plan| compare(plan.as_ref(), &iterations, known.watched.most_device_bytes))
         })
     });
     let gpus = Memo::new(move |_| {
-        hub.book.with(|book| book.watched.gpus.values().take(LISTED).cloned().collect::<Vec<_>>())
+        hub.record.with(|known| known.watched.gpus.values().take(LISTED).cloned().collect::<Vec<_>>())
     });
-    let xids = Memo::new(move |_| hub.book.with(|book| book.watched.xids.clone()));
-    let unread = Memo::new(move |_| hub.book.with(|book| book.watched.unread_bytes));
+    let xids = Memo::new(move |_| hub.record.with(|known| known.watched.xids.clone()));
+    let unread = Memo::new(move |_| hub.record.with(|known| known.watched.unread_bytes));
     move || {
         source.get().map(|source| {
             view! {

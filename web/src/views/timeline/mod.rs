@@ -42,7 +42,7 @@ pub fn TimelineView() -> impl IntoView {
     // A run with a trace can be laid over; by itself it is when it is a run of this plan.
     let run = Memo::new(move |_| {
         let summary = hub.shown_summary()?;
-        let has_trace = hub.book.with(|book| !book.traces.is_empty());
+        let has_trace = hub.record.with(|known| !known.traces.is_empty());
         has_trace.then_some((summary.info.id, Arc::new(summary.plan)))
     });
     let is_this_plan = Memo::new(move |_| {
@@ -63,7 +63,7 @@ pub fn TimelineView() -> impl IntoView {
         let predicted = simulated.with(|step| step.as_ref().and_then(|step| step.as_ref().ok()).cloned());
         let pipeline = plan.with(|plan| plan.as_deref().map(Pipeline::of));
         let measured = pipeline.filter(|_| with_run.get()).and_then(|pipeline| {
-            hub.book.with(|book| measured(&pipeline, book.traces.values().map(|(_, trace)| trace)))
+            hub.record.with(|known| measured(&pipeline, known.traces.values().map(|(_, trace)| trace)))
         });
         Arc::new(Drawn { predicted, measured: measured.map(Arc::new) })
     });

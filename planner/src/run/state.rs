@@ -1,8 +1,10 @@
 //! How a run stands: a pure function of what is on disk and which processes live.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use planner::wire::{Outcome, RunInfo, RunState};
+use super::{LEASE, LogWriter};
+use crate::wire::{Outcome, RunInfo, RunState};
 
 /// Without a way to ask whether a run lives, silence for this long means that it does not.
 const LONG_SILENCE: Duration = Duration::from_secs(15 * 60);
@@ -10,10 +12,8 @@ const LONG_SILENCE: Duration = Duration::from_secs(15 * 60);
 /// What was seen of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// The last record of the launcher's log, when it is the end.
-    pub launcher_end: Option<(Outcome, String)>,
-    /// Of each rank's log that has ended, its name and end.
-    pub rank_ends: Vec<(String, Outcome, String)>,
+    /// Of each log that was seen to have ended, how and why.
+    pub ends: BTreeMap<String, (Outcome, String)>,
     /// Whether the process or the Slurm job that started the ranks lives; none when it can't be asked from here.
     pub starter_lives: Option<bool>,
     /// Ranks that are still there though the process that started them is gone.
@@ -24,31 +24,43 @@ pub struct Evidence {
     pub silence: Duration,
 }
 
+impl Evidence {
+    /// How the launcher's log ends: the last word on the run.
+    pub fn launcher_end(&self) -> Option<&(Outcome, String)> {
+        let of_launcher = |log: &String| LogWriter::of(log).is_some_and(LogWriter::is_launcher);
+        self.ends.iter().find(|(log, _)| of_launcher(log)).map(|(_, end)| end)
+    }
+}
+
 /// State and reason of a run.
-pub fn derive(info: &RunInfo, evidence: &Evidence) -> (RunState, String) {
-    if let Some((outcome, reason)) = &evidence.launcher_end {
+pub fn state(info: &RunInfo, evidence: &Evidence) -> (RunState, String) {
+    if let Some((outcome, reason)) = evidence.launcher_end() {
         return (state_of(*outcome), reason.clone());
     }
-    let ended = evidence.rank_ends.len() as u64;
+    let of_ranks = |(log, _): &(&String, &(Outcome, String))| {
+        LogWriter::of(log).is_some_and(|writer| !writer.is_launcher())
+    };
+    let rank_ends: Vec<(&String, &(Outcome, String))> = evidence.ends.iter().filter(of_ranks).collect();
+    let ended = rank_ends.len() as u64;
     let writers = info.source.as_ref().map_or(info.world_size, |source| source.writers);
-    let failed = evidence.rank_ends.iter().find(|(_, outcome, _)| *outcome == Outcome::Failed);
+    let failed = rank_ends.iter().find(|(_, (outcome, _))| *outcome == Outcome::Failed);
     if evidence.orphans > 0 {
         return (RunState::Running, orphaned(info, evidence));
     }
     if evidence.starter_lives == Some(true) && (info.launcher.is_some() || ended < writers) {
         return (RunState::Running, String::new());
     }
-    if let Some((log, _, reason)) = failed {
+    if let Some((log, (_, reason))) = failed {
         // What all say is not one rank's.
-        let all_say = ended >= writers && evidence.rank_ends.iter().all(|(_, _, other)| other == reason);
+        let all_say = ended >= writers && rank_ends.iter().all(|(_, (_, other))| other == reason);
         let sentence =
             if all_say { capital(reason) } else { format!("{}: {reason}", log.trim_end_matches(".log")) };
         return (RunState::Failed, sentence);
     }
     if ended >= writers {
-        let stopped = evidence.rank_ends.iter().find(|(_, outcome, _)| *outcome == Outcome::Stopped);
+        let stopped = rank_ends.iter().find(|(_, (outcome, _))| *outcome == Outcome::Stopped);
         return match stopped {
-            Some((_, _, reason)) => (RunState::Stopped, reason.clone()),
+            Some((_, (_, reason))) => (RunState::Stopped, reason.clone()),
             None => (RunState::Completed, "Every step was done".to_owned()),
         };
     }
@@ -96,7 +108,7 @@ fn orphaned(info: &RunInfo, evidence: &Evidence) -> String {
     format!(
         "{} is gone: killed, or crashed. {ranks} still there, and {end} after the step, at the latest in {} s{asked}",
         capital(&starter(info)),
-        run_folder::LEASE.as_secs()
+        LEASE.as_secs()
     )
 }
 
@@ -118,8 +130,7 @@ fn capital(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planner::wire::{GoingOn, ProcessId};
-    use run_folder::LogWriter;
+    use crate::wire::{GoingOn, ProcessId};
 
     fn info(slurm: bool) -> RunInfo {
         RunInfo {
@@ -143,11 +154,12 @@ mod tests {
 
     fn evidence(starter_lives: Option<bool>, ends: &[Outcome]) -> Evidence {
         Evidence {
-            launcher_end: None,
-            rank_ends: ends
+            ends: ends
                 .iter()
                 .enumerate()
-                .map(|(rank, &outcome)| (LogWriter::Rank(rank as u64).log(), outcome, format!("end {rank}")))
+                .map(|(rank, &outcome)| {
+                    (LogWriter::Rank(rank as u64).log(), (outcome, format!("end {rank}")))
+                })
                 .collect(),
             starter_lives,
             orphans: 0,
@@ -157,15 +169,15 @@ mod tests {
     }
 
     fn check(slurm: bool, evidence: &Evidence, expected: RunState) -> String {
-        let (state, reason) = derive(&info(slurm), evidence);
-        assert_eq!(state, expected, "{evidence:?}: {reason}");
+        let (found, reason) = state(&info(slurm), evidence);
+        assert_eq!(found, expected, "{evidence:?}: {reason}");
         reason
     }
 
     #[test]
     fn the_launcher_has_the_last_word() {
         let mut seen = evidence(Some(false), &[Outcome::Completed, Outcome::Completed]);
-        seen.launcher_end = Some((Outcome::Failed, "Rank 1 was killed".into()));
+        seen.ends.insert("launcher-a.log".into(), (Outcome::Failed, "Rank 1 was killed".into()));
         assert_eq!(check(false, &seen, RunState::Failed), "Rank 1 was killed");
     }
 
@@ -191,7 +203,7 @@ mod tests {
         assert!(reason.contains("1 of its ranks is") && reason.contains("stop"), "{reason}");
         let mut all = evidence(Some(false), &[Outcome::Failed, Outcome::Failed]);
         assert_eq!(check(false, &all, RunState::Failed), "rank-00000: end 0");
-        all.rank_ends.iter_mut().for_each(|(_, _, reason)| *reason = "the launcher is gone".to_owned());
+        all.ends.values_mut().for_each(|(_, reason)| *reason = "the launcher is gone".to_owned());
         assert_eq!(check(false, &all, RunState::Failed), "The launcher is gone");
     }
 

@@ -1,16 +1,18 @@
-//! What a run has recorded, as the page keeps it: the curve, the ranks, what they printed. Records are read in any
-//! order and any number of times; the book comes out the same.
+//! What a run has recorded, all logs together: the curve, the ranks, what they printed, what is missing. Records are taken in
+//! any order of the logs and any number of times; what is known comes out the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use planner::order::map;
-use planner::run::{LogWriter, tokens_per_second};
-use planner::wire::{
-    Event, Gap, Iteration, LogRecord, MeasuredMemory, OnFailure, Outcome, Recovered, Recovering, Step, Trace,
-};
-
-use super::saved::Checkpoints;
+use super::LogWriter;
+use super::checkpoints::RunCheckpoints;
+use super::figures::StepPoint;
+use super::rank::RankRecord;
+use super::verdict::{RankEnd, culprit};
 use super::watched::Watched;
+use crate::order::map;
+use crate::wire::{
+    Event, Gap, Iteration, LogRecord, OnFailure, Outcome, Record, Recovered, Recovering, Step, Trace,
+};
 
 /// Lines of output that are kept.
 const OUTPUT_LINES: usize = 500;
@@ -18,13 +20,13 @@ const OUTPUT_LINES: usize = 500;
 /// Traces that are kept.
 const TRACES: usize = 512;
 
-/// A run's records, sorted out.
+/// What is known of a run by its records.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct RunBook {
+pub struct RunRecord {
     /// Steps as rank 0 (or the lowest rank that is known) recorded them, by number.
     pub steps: BTreeMap<u64, StepPoint>,
     /// Ranks by number.
-    pub ranks: BTreeMap<u64, RankBook>,
+    pub ranks: BTreeMap<u64, RankRecord>,
     /// What ranks printed: rank, stream, line; the latest.
     pub output: VecDeque<(u64, String, String)>,
     /// Schedules as executed, by step and stage: of the lowest rank of the stage that is known.
@@ -42,7 +44,7 @@ pub struct RunBook {
     /// The loss on data that is held out, by step.
     pub evaluations: BTreeMap<u64, f64>,
     /// What the first rank says of checkpoints.
-    pub checkpoints: Checkpoints,
+    pub checkpoints: RunCheckpoints,
     /// How the run went on after ranks had died, by the attempt that began so, with its first step.
     pub recoveries: BTreeMap<u64, (Recovering, Option<Recovered>)>,
     /// How fast each attempt went: seconds and tokens by step, as its lowest rank that is known recorded them.
@@ -55,29 +57,14 @@ pub struct RunBook {
     pub unreadable: u64,
     /// What is missing, by log, because it could not be written.
     pub gaps: BTreeMap<String, Gap>,
+    /// How each log ends that has its end.
+    pub ends: BTreeMap<String, (Outcome, String)>,
+    /// When the ranks of the latest attempt were yet to be started, by the launcher's clock.
+    since_unix_ms: u64,
     /// What was seen of a framework's own run.
     pub watched: Watched,
     /// Number and moment of the latest record of each log, so that nothing is taken twice.
     seen: BTreeMap<String, (u64, u64)>,
-}
-
-/// What the curves are drawn from.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepPoint {
-    /// The rank that recorded it.
-    pub rank: u64,
-    /// Mean loss per token.
-    pub loss: f64,
-    /// Seconds.
-    pub seconds: f64,
-    /// Tokens a second; not a number where a framework does not say it.
-    pub tokens_per_second: f64,
-    /// Norm of the gradient before clipping.
-    pub grad_norm: f64,
-    /// Model FLOPs, 10^12 a second and rank.
-    pub model_tflops: f64,
-    /// Those over the device's peak, where it has one.
-    pub mfu: Option<f64>,
 }
 
 /// How fast a step went.
@@ -91,96 +78,7 @@ pub struct Speed {
     pub tokens: u64,
 }
 
-/// Where the time of a step went, and how far memory rose meanwhile.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Phases {
-    /// The step.
-    pub step: u64,
-    /// Seconds of the whole step.
-    pub whole: f64,
-    /// Seconds by phase.
-    pub seconds: BTreeMap<String, f64>,
-    /// Peak of live tensor bytes by phase.
-    pub peaks: BTreeMap<String, u64>,
-}
-
-/// One rank.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct RankBook {
-    /// How it stands.
-    pub standing: RankStanding,
-    /// The attempt that it has joined; 0 before.
-    pub attempt: u64,
-    /// Host and device, once it has joined.
-    pub place: Option<(String, String)>,
-    /// Static bytes after allocation.
-    pub allocated: Option<MeasuredMemory>,
-    /// The last step and its memory.
-    pub last_step: Option<(u64, MeasuredMemory)>,
-    /// The phases of the last step.
-    pub phases: Phases,
-    /// What it left behind when it failed.
-    pub last_words: Option<LastWords>,
-}
-
-/// What a rank left behind.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct LastWords {
-    /// Exit code or signal in words.
-    pub how: String,
-    /// Its last lines.
-    pub lines: Vec<String>,
-}
-
-/// How a rank stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RankStanding {
-    /// Its process is there.
-    #[default]
-    Started,
-    /// It is in the world.
-    Joined,
-    /// It has its memory.
-    Allocated,
-    /// It trains.
-    Training,
-    /// It is done.
-    Completed,
-    /// It was stopped.
-    Stopped,
-    /// It failed.
-    Failed,
-}
-
-impl RankStanding {
-    /// As a word.
-    pub fn word(self) -> &'static str {
-        match self {
-            RankStanding::Started => "started",
-            RankStanding::Joined => "joined",
-            RankStanding::Allocated => "allocated",
-            RankStanding::Training => "training",
-            RankStanding::Completed => "completed",
-            RankStanding::Stopped => "stopped",
-            RankStanding::Failed => "failed",
-        }
-    }
-
-    /// Whether its process has ended.
-    pub fn is_final(self) -> bool {
-        matches!(self, RankStanding::Completed | RankStanding::Stopped | RankStanding::Failed)
-    }
-}
-
-impl RankBook {
-    fn reach(&mut self, standing: RankStanding) {
-        if !self.standing.is_final() {
-            self.standing = standing;
-        }
-    }
-}
-
-impl RunBook {
+impl RunRecord {
     fn take_trace(&mut self, rank: u64, trace: Trace) {
         let key = (trace.step, trace.stage);
         if self.traces.get(&key).is_none_or(|(known, _)| rank < *known) {
@@ -205,17 +103,26 @@ impl RunBook {
             if let Event::Gap(gap) = &record.event {
                 self.gaps.entry(log.clone()).and_modify(|sum| sum.add(gap)).or_insert_with(|| gap.clone());
             }
-            self.take(LogWriter::of(&log).and_then(LogWriter::rank), record.event);
+            match &record.event {
+                Event::Ended { outcome, reason } => {
+                    self.ends.insert(log.clone(), (*outcome, reason.clone()));
+                }
+                // A log that goes on has not ended.
+                _ => {
+                    self.ends.remove(&log);
+                }
+            }
+            self.take(LogWriter::of(&log).and_then(LogWriter::rank), record);
         }
         self.caught_up |= caught_up;
         self.merged = self.merged.saturating_add(merged);
     }
 
-    fn take(&mut self, writer: Option<u64>, event: Event) {
+    fn take(&mut self, writer: Option<u64>, Record { unix_ms, event, .. }: Record) {
         match event {
-            Event::Started { rank, .. } => {
+            Event::Started { rank, pid } => {
                 self.started.insert(rank);
-                self.ranks.entry(rank).or_default();
+                self.ranks.entry(rank).or_default().pid = Some(pid);
             }
             Event::Joined(joined) => {
                 // What was told of its ranks is of before; which steps are trained again, the first of them shows.
@@ -225,28 +132,20 @@ impl RunBook {
                     self.taken.clear();
                 }
                 self.attempt = self.attempt.max(joined.attempt);
-                let book = self.ranks.entry(joined.rank).or_default();
-                if joined.attempt > book.attempt.max(1) {
-                    *book = RankBook::default();
-                }
-                book.attempt = joined.attempt;
-                book.reach(RankStanding::Joined);
-                book.place = Some((joined.host, joined.device));
+                self.ranks.entry(joined.rank).or_default().join(joined);
             }
             Event::Allocated(memory) => {
                 if let Some(rank) = writer {
-                    let book = self.ranks.entry(rank).or_default();
-                    book.reach(RankStanding::Allocated);
-                    book.allocated = Some(memory);
+                    self.ranks.entry(rank).or_default().allocate(memory);
                 }
             }
             Event::Step(step) => {
                 if let Some(rank) = writer {
-                    self.take_step(rank, step);
+                    self.take_step(rank, unix_ms, step);
                 }
             }
             Event::Trace(trace) => {
-                let attempt = |rank| self.ranks.get(&rank).map_or(0, |book| book.attempt);
+                let attempt = |rank| self.ranks.get(&rank).map_or(0, |known| known.attempt);
                 if let Some(rank) = writer
                     && attempt(rank).max(1) >= self.attempt
                 {
@@ -265,23 +164,13 @@ impl RunBook {
                     self.output.pop_front();
                 }
             }
-            Event::Exited { rank, code, signal, last_lines } => {
-                let book = self.ranks.entry(rank).or_default();
-                let how = match (code, signal) {
-                    (_, Some(signal)) => format!("ended by signal {signal}"),
-                    (Some(0), None) => return,
-                    (Some(code), None) => format!("exited with code {code}"),
-                    (None, None) => "ended without a word".to_owned(),
-                };
-                // A stop ends ranks by a signal too; that is no failure of theirs.
-                if book.standing != RankStanding::Stopped && book.standing != RankStanding::Completed {
-                    book.standing = RankStanding::Failed;
-                }
-                book.last_words = Some(LastWords { how, lines: last_lines });
+            Event::Exited(exit) => {
+                self.ranks.entry(exit.rank).or_default().exited(RankEnd { unix_ms, exit });
             }
             Event::Recovering(began) => {
                 self.left = std::mem::take(&mut self.started);
                 self.left.retain(|rank| began.policy == OnFailure::Ntp && !began.dead.contains(rank));
+                self.since_unix_ms = unix_ms;
                 self.recoveries.insert(began.attempt, (began, None));
             }
             Event::Recovered(done) => {
@@ -300,12 +189,7 @@ impl RunBook {
             Event::Gap(_) => {}
             Event::Ended { outcome, .. } => {
                 if let Some(rank) = writer {
-                    let book = self.ranks.entry(rank).or_default();
-                    book.reach(match outcome {
-                        Outcome::Completed => RankStanding::Completed,
-                        Outcome::Stopped => RankStanding::Stopped,
-                        Outcome::Failed => RankStanding::Failed,
-                    });
+                    self.ranks.entry(rank).or_default().end(outcome);
                 }
             }
         }
@@ -315,43 +199,25 @@ impl RunBook {
     fn take_iteration(&mut self, iteration: Iteration) {
         let step = iteration.step;
         self.watched.take_iteration(iteration);
-        let Some(known) = self.watched.iterations.get(&step) else { return };
-        let seconds = known.seconds.or(known.clock_seconds);
-        if let (Some(loss), Some(seconds)) = (known.loss, seconds) {
-            let point = StepPoint {
-                rank: known.rank.unwrap_or(0),
-                loss,
-                seconds,
-                tokens_per_second: known.tokens_per_second.unwrap_or(f64::NAN),
-                grad_norm: known.grad_norm.unwrap_or(f64::NAN),
-                model_tflops: known.tflops_per_gpu.unwrap_or(f64::NAN),
-                mfu: known.mfu,
-            };
+        let known = self.watched.iterations.get(&step);
+        if let Some(point) = known.and_then(StepPoint::of_iteration) {
             self.steps.insert(step, point);
         }
     }
 
     /// Whether no lower rank is known of the latest attempt: rank 0, unless a plan with failed GPUs leaves that out.
     fn is_first(&self, writer: Option<u64>) -> bool {
-        let first = self.ranks.iter().find(|(_, book)| book.attempt >= self.attempt);
+        let first = self.ranks.iter().find(|(_, known)| known.attempt >= self.attempt);
         writer.is_some_and(|rank| first.is_none_or(|(&first, _)| rank <= first))
     }
 
-    fn take_step(&mut self, rank: u64, step: Step) {
-        let book = self.ranks.entry(rank).or_default();
-        book.reach(RankStanding::Training);
-        if book.last_step.as_ref().is_none_or(|(last, _)| *last <= step.step) {
-            book.last_step = Some((step.step, step.memory));
-            book.phases = Phases {
-                step: step.step,
-                whole: step.seconds,
-                seconds: step.phases,
-                peaks: step.phase_peaks,
-            };
-        }
-        let attempt = book.attempt.max(1);
+    fn take_step(&mut self, rank: u64, unix_ms: u64, step: Step) {
+        let (number, point) = (step.step, StepPoint::of_step(rank, &step));
         let speed = Speed { rank, seconds: step.seconds, tokens: step.tokens };
-        let kept = self.attempts.entry(attempt).or_default().entry(step.step).or_insert(speed);
+        let recorded = self.ranks.entry(rank).or_default();
+        recorded.step(unix_ms, step);
+        let attempt = recorded.attempt.max(1);
+        let kept = self.attempts.entry(attempt).or_default().entry(number).or_insert(speed);
         if rank <= kept.rank {
             *kept = speed;
         }
@@ -359,33 +225,24 @@ impl RunBook {
             return;
         }
         if std::mem::take(&mut self.begins) {
-            let _ = self.steps.split_off(&step.step);
+            let _ = self.steps.split_off(&number);
         }
-        let point = StepPoint {
-            rank,
-            loss: step.loss,
-            seconds: step.seconds,
-            tokens_per_second: tokens_per_second(step.tokens as f64, step.seconds).unwrap_or(f64::NAN),
-            grad_norm: if step.skipped { f64::NAN } else { step.grad_norm },
-            model_tflops: step.model_tflops,
-            mfu: step.mfu,
-        };
-        let kept = self.steps.entry(step.step).or_insert(point);
+        let kept = self.steps.entry(number).or_insert(point);
         if rank <= kept.rank {
             *kept = point;
         }
     }
 
     /// The ranks of the latest attempt: after a failure there may be fewer than before, and any of them.
-    pub fn present(&self) -> BTreeMap<u64, RankBook> {
+    pub fn present(&self) -> BTreeMap<u64, RankRecord> {
         let going_on = if self.started.is_empty() { &self.left } else { &self.started };
         if !going_on.is_empty() {
-            let known = |rank: &u64| self.ranks.get(rank).map(|book| (*rank, book.clone()));
+            let known = |rank: &u64| self.ranks.get(rank).map(|known| (*rank, known.clone()));
             return map(going_on.iter().filter_map(known));
         }
         let latest = self.recoveries.last_key_value().filter(|(attempt, _)| **attempt >= self.attempt);
         let count = latest.map_or(u64::MAX, |(_, (began, _))| began.world_size);
-        map(self.ranks.range(..count).map(|(rank, book)| (*rank, book.clone())))
+        map(self.ranks.range(..count).map(|(rank, known)| (*rank, known.clone())))
     }
 
     /// Notes that a rank is taken for lost.
@@ -403,6 +260,12 @@ impl RunBook {
         let latest = self.recoveries.last_key_value().filter(|(attempt, _)| **attempt > self.attempt.max(1));
         let dead = latest.map_or(&[][..], |(_, (began, _))| &began.dead);
         self.taken.iter().chain(dead).copied().collect()
+    }
+
+    /// The rank of the latest attempt that failed first, and not because it was told to; none where none has.
+    pub fn culprit(&self) -> Option<&RankEnd> {
+        let ends = self.ranks.values().filter_map(|rank| rank.exit.as_ref());
+        culprit(ends.filter(|end| end.unix_ms >= self.since_unix_ms))
     }
 
     /// The latest step.

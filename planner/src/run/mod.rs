@@ -1,4 +1,28 @@
-//! What holds of a run wherever it is looked at: by ranks, launcher, hub, page or a comparison.
+//! What is known of a run, wherever it is looked at: by launcher, hub, page, a comparison or tests.
+//!
+//! It follows from the records of the run's logs: [`RankRecord`] from one rank's, [`RunRecord`] from all of them. What no record
+//! tells, whether processes live and for how long nothing was written, is [`Evidence`] beside their ends, and [`state`] follows from it.
+
+mod checkpoints;
+mod figures;
+mod rank;
+mod record;
+mod state;
+mod verdict;
+mod watched;
+
+use std::time::Duration;
+
+pub use checkpoints::RunCheckpoints;
+pub use figures::{Drawn, FIGURES, Figure, LOSS, SECONDS, Shown, StepPoint};
+pub use rank::{Done, RankRecord, RankStanding};
+pub use record::{RunRecord, Speed};
+pub use state::{Evidence, state};
+pub use verdict::{Last, RankEnd, culprit, killed, lost, verdict};
+pub use watched::Watched;
+
+/// How long ranks whose launcher is gone may go on, to end the step that they are in.
+pub const LEASE: Duration = Duration::from_secs(30);
 
 /// Who writes a log of a run: its file's name says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +65,6 @@ impl<'a> LogWriter<'a> {
     }
 }
 
-/// Tokens a second over steps of so many tokens that took so long; none where nothing is said of either.
-pub fn tokens_per_second(tokens: f64, seconds: f64) -> Option<f64> {
-    (tokens > 0.0 && seconds > 0.0).then(|| tokens / seconds)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,15 +83,6 @@ mod tests {
             ["plan.json", "rank-.log", "rank-a.log", "rank-1", "launcher-a", "my-rank-1.log", "-1.log", ""]
         {
             assert_eq!(LogWriter::of(other), None, "{other:?}");
-        }
-    }
-
-    #[test]
-    fn a_rate_needs_tokens_and_time() {
-        assert_eq!(tokens_per_second(4096.0, 2.0), Some(2048.0));
-        for (tokens, seconds) in [(0.0, 2.0), (4096.0, 0.0), (4096.0, -1.0), (f64::NAN, 1.0), (1.0, f64::NAN)]
-        {
-            assert_eq!(tokens_per_second(tokens, seconds), None, "{tokens} {seconds}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What a run on screen has saved, and what it went on from.
+//! What a run has saved, and what it went on from.
 
-use planner::wire::{Resumed, Saved};
+use crate::wire::{Resumed, Saved};
 
 /// What is known of a run's checkpoints.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Checkpoints {
+pub struct RunCheckpoints {
     /// What the last attempt went on from.
     pub resumed: Option<Resumed>,
     /// The last that is complete.
@@ -15,7 +15,7 @@ pub struct Checkpoints {
     pub failed: Option<Saved>,
 }
 
-impl Checkpoints {
+impl RunCheckpoints {
     /// Takes in what became of one.
     pub fn take(&mut self, saved: Saved) {
         if saved.failed.is_some() {

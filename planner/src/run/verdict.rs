@@ -1,6 +1,6 @@
 //! How a run ended, and who is to blame: pure functions of what was seen.
 
-use planner::wire::Outcome;
+use crate::wire::{Exited, Outcome};
 
 /// Ranks that fail this soon after the first failure are weighed against each other: when a rank is killed, its
 /// peers notice at once, and may be seen to end before it.
@@ -13,24 +13,23 @@ const SIGKILL: i32 = 9;
 /// What a program ends itself by when it meets what it can't go on from, such as a peer that is gone.
 const SIGABRT: i32 = 6;
 
-/// How one rank ended.
+/// Names of the signals, from 1, as Linux numbers them.
+const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+/// How one rank's process ended, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankEnd {
-    /// The rank.
-    pub rank: u64,
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970, by its launcher's clock.
     pub unix_ms: u64,
-    /// Exit code, if it exited by itself.
-    pub code: Option<i32>,
-    /// Signal, if one ended it.
-    pub signal: Option<i32>,
-    /// Whether the launcher had signalled it before.
-    pub signalled_by_launcher: bool,
-    /// Its last lines, oldest first.
-    pub last_lines: Vec<String>,
+    /// How.
+    pub exit: Exited,
 }
 
-impl RankEnd {
+impl Exited {
     /// Whether it ended otherwise than with code 0.
     pub fn failed(&self) -> bool {
         self.code != Some(0)
@@ -38,7 +37,7 @@ impl RankEnd {
 
     /// Whether the launcher had to end it.
     pub fn hung(&self) -> bool {
-        self.signalled_by_launcher && self.signal == Some(SIGKILL)
+        self.told_to_end && self.signal == Some(SIGKILL)
     }
 
     /// Smaller is more to blame: killed, then ended by itself with an error, then told to end.
@@ -50,7 +49,8 @@ impl RankEnd {
         }
     }
 
-    fn how(&self) -> String {
+    /// How it ended, behind the rank that did.
+    pub fn how(&self) -> String {
         match (self.signal, self.code) {
             (Some(signal), _) => format!("was ended by signal {signal}{}", signal_name(signal)),
             (None, Some(code)) => format!("exited with code {code}"),
@@ -60,19 +60,20 @@ impl RankEnd {
 }
 
 /// The rank that failed first, and not because it was told to.
-pub fn culprit(ends: &[RankEnd]) -> Option<&RankEnd> {
-    let failed = || ends.iter().filter(|end| end.failed() && !end.signalled_by_launcher);
-    let first = failed().map(|end| end.unix_ms).min()?;
-    failed()
+pub fn culprit<'a>(ends: impl Iterator<Item = &'a RankEnd> + Clone) -> Option<&'a RankEnd> {
+    let failed = ends.filter(|end| end.exit.failed() && !end.exit.told_to_end);
+    let first = failed.clone().map(|end| end.unix_ms).min()?;
+    failed
         .filter(|end| end.unix_ms <= first + SAME_MOMENT_MS)
-        .min_by_key(|end| (end.blame(), end.unix_ms, end.rank))
+        .min_by_key(|end| (end.exit.blame(), end.unix_ms, end.exit.rank))
 }
 
 /// Ranks that were killed, by whomever but the launcher, ascending.
 pub fn killed(ends: &[RankEnd]) -> Vec<u64> {
-    let by_others = |end: &&RankEnd| end.signal.is_some() && !end.signalled_by_launcher;
+    let by_others = |exit: &&Exited| exit.signal.is_some() && !exit.told_to_end;
+    let exits = ends.iter().map(|end| &end.exit);
     let mut ranks: Vec<u64> =
-        ends.iter().filter(by_others).filter(|end| end.signal != Some(SIGABRT)).map(|end| end.rank).collect();
+        exits.filter(by_others).filter(|exit| exit.signal != Some(SIGABRT)).map(|exit| exit.rank).collect();
     ranks.sort_unstable();
     ranks
 }
@@ -84,13 +85,14 @@ pub fn lost(ends: &[RankEnd]) -> Vec<u64> {
     if !killed.is_empty() {
         return killed;
     }
-    let mut hung: Vec<u64> = ends.iter().filter(|end| end.hung()).map(|end| end.rank).collect();
+    let exits = ends.iter().map(|end| &end.exit);
+    let mut hung: Vec<u64> = exits.filter(|exit| exit.hung()).map(|exit| exit.rank).collect();
     hung.sort_unstable();
     // Where several hang and all but one, it is that one which they hang for.
     if hung.len() == 1 || (!hung.is_empty() && hung.len() + 1 < ends.len()) {
         return hung;
     }
-    culprit(ends).map(|end| end.rank).into_iter().collect()
+    culprit(ends.iter()).map(|end| end.exit.rank).into_iter().collect()
 }
 
 /// What rank 0 recorded last.
@@ -107,15 +109,15 @@ pub enum Last {
 /// Outcome and reason of a run whose ranks have all ended. `stop_asked` tells whether somebody asked for an end,
 /// `rank_zero` what rank 0 recorded last.
 pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Last) -> (Outcome, String) {
-    if let Some(end) = culprit(ends) {
+    if let Some(RankEnd { exit, .. }) = culprit(ends.iter()) {
         // After a stop, a rank that the launcher had to end is no failure, and `culprit` does not count it.
         let told = if stop_asked { " after a stop was asked for" } else { "" };
         return (
             Outcome::Failed,
-            format!("Rank {} {}{told}{}{}", end.rank, end.how(), hint(end), last_words(end)),
+            format!("Rank {} {}{told}{}{}", exit.rank, exit.how(), hint(exit), last_words(exit)),
         );
     }
-    let ended_by_launcher = ends.iter().filter(|end| end.failed()).count();
+    let ended_by_launcher = ends.iter().filter(|end| end.exit.failed()).count();
     if ended_by_launcher > 0 {
         let them =
             if ended_by_launcher == 1 { "1 rank".to_owned() } else { format!("{ended_by_launcher} ranks") };
@@ -147,9 +149,9 @@ pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Last) -> (Outcome,
     }
 }
 
-fn last_words(end: &RankEnd) -> String {
+fn last_words(exit: &Exited) -> String {
     let lines: Vec<&str> =
-        end.last_lines.iter().map(|line| line.trim_end()).filter(|line| !line.is_empty()).collect();
+        exit.last_lines.iter().map(|line| line.trim_end()).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {
         return ". It printed nothing".to_owned();
     }
@@ -158,8 +160,8 @@ fn last_words(end: &RankEnd) -> String {
 }
 
 /// What an end of this kind usually means.
-fn hint(end: &RankEnd) -> &'static str {
-    match (end.signal, end.code) {
+fn hint(exit: &Exited) -> &'static str {
+    match (exit.signal, exit.code) {
         (Some(9), _) | (_, Some(137)) => ": somebody killed it, or the machine ran out of memory",
         (Some(SIGTERM), _) | (_, Some(TERMINATED_CODE)) => ": somebody ended it, or a time limit did",
         (None, Some(127)) => ": a program or a shared library was not found",
@@ -168,7 +170,9 @@ fn hint(end: &RankEnd) -> &'static str {
 }
 
 fn signal_name(signal: i32) -> String {
-    nix::sys::signal::Signal::try_from(signal).map_or_else(|_| String::new(), |name| format!(" ({name})"))
+    let place = usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1));
+    let name = place.and_then(|place| SIGNALS.get(place));
+    name.map_or_else(String::new, |name| format!(" (SIG{name})"))
 }
 
 #[cfg(test)]
@@ -176,20 +180,38 @@ mod tests {
     use super::*;
 
     fn end(rank: u64, unix_ms: u64, code: Option<i32>, signal: Option<i32>) -> RankEnd {
-        RankEnd {
-            rank,
-            unix_ms,
-            code,
-            signal,
-            signalled_by_launcher: false,
-            last_lines: vec![format!("r{rank}")],
+        let last_lines = vec![format!("r{rank}")];
+        RankEnd { unix_ms, exit: Exited { rank, code, signal, last_lines, told_to_end: false } }
+    }
+
+    fn told(mut end: RankEnd) -> RankEnd {
+        end.exit.told_to_end = true;
+        end
+    }
+
+    fn blamed(ends: &[RankEnd]) -> Option<u64> {
+        culprit(ends.iter()).map(|end| end.exit.rank)
+    }
+
+    #[test]
+    fn signals_have_names() {
+        for (signal, name) in [
+            (1, " (SIGHUP)"),
+            (9, " (SIGKILL)"),
+            (15, " (SIGTERM)"),
+            (31, " (SIGSYS)"),
+            (0, ""),
+            (-1, ""),
+            (64, ""),
+        ] {
+            assert_eq!(signal_name(signal), name, "{signal}");
         }
     }
 
     #[test]
     fn the_killed_rank_is_the_culprit_though_its_peer_was_seen_first() {
         let ends = [end(0, 100, Some(1), None), end(1, 105, None, Some(9)), end(2, 110, Some(1), None)];
-        assert_eq!(culprit(&ends).map(|end| end.rank), Some(1));
+        assert_eq!(blamed(&ends), Some(1));
         let (outcome, reason) = verdict(&ends, false, Last::Absent);
         assert_eq!(outcome, Outcome::Failed);
         assert!(reason.starts_with("Rank 1 was ended by signal 9 (SIGKILL)"), "{reason}");
@@ -198,20 +220,15 @@ mod tests {
 
     #[test]
     fn the_earliest_that_was_not_told_to_end() {
-        let mut told = end(0, 100, Some(143), None);
-        assert_eq!(culprit(&[told.clone(), end(1, 200, Some(3), None)]).map(|end| end.rank), Some(1));
-        assert_eq!(
-            culprit(&[end(0, 100, Some(7), None), end(1, 5000, None, Some(9))]).map(|end| end.rank),
-            Some(0)
-        );
-        told.signalled_by_launcher = true;
-        assert_eq!(culprit(&[told]), None);
+        let shell = end(0, 100, Some(143), None);
+        assert_eq!(blamed(&[shell.clone(), end(1, 200, Some(3), None)]), Some(1));
+        assert_eq!(blamed(&[end(0, 100, Some(7), None), end(1, 5000, None, Some(9))]), Some(0));
+        assert_eq!(blamed(&[told(shell)]), None);
     }
 
     #[test]
     fn the_lost_are_those_that_others_ended_for() {
-        let by_launcher =
-            |rank, signal| RankEnd { signalled_by_launcher: true, ..end(rank, 900, None, Some(signal)) };
+        let by_launcher = |rank, signal| told(end(rank, 900, None, Some(signal)));
         let error = |rank, at| end(rank, at, Some(1), None);
         let kill = |rank| end(rank, 103, None, Some(9));
         assert_eq!(lost(&[error(0, 100), kill(3), kill(1), error(2, 101)]), [1, 3]);
@@ -236,8 +253,7 @@ mod tests {
         assert_eq!(verdict(&fine, false, Last::Absent).0, Outcome::Failed, "nothing was recorded");
         assert_eq!(verdict(&fine, false, Last::Unwritable).0, Outcome::Completed, "the disk was full");
         assert_eq!(verdict(&fine, true, Last::Unwritable).0, Outcome::Stopped, "the disk was full");
-        let mut ended = end(1, 2, None, Some(15));
-        ended.signalled_by_launcher = true;
+        let ended = told(end(1, 2, None, Some(15)));
         let (outcome, reason) = verdict(&[end(0, 1, Some(0), None), ended.clone()], true, Last::Absent);
         assert_eq!(outcome, Outcome::Stopped);
         assert!(reason.contains("1 rank did"), "{reason}");

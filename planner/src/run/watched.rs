@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use planner::wire::{GpuSample, HostSample, Iteration};
+use crate::wire::{GpuSample, HostSample, Iteration};
 
 /// Iterations that are kept; of a longer run the latest.
 const ITERATIONS: usize = 100_000;
@@ -28,7 +28,7 @@ impl Watched {
     /// Takes an iteration.
     pub fn take_iteration(&mut self, iteration: Iteration) {
         match self.iterations.get_mut(&iteration.step) {
-            Some(known) => planner::logs::add(known, &iteration),
+            Some(known) => crate::logs::add(known, &iteration),
             None => {
                 self.iterations.insert(iteration.step, iteration);
             }
