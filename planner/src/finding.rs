@@ -135,3 +135,8 @@ pub(crate) fn clip(text: &str) -> String {
         text.to_owned()
     }
 }
+
+/// A text that can't disturb a terminal or add lines: control characters become spaces.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}

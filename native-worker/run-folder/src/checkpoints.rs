@@ -15,6 +15,11 @@ use crate::own;
 pub const INDEX: &str = "checkpoint.json";
 /// The folder of checkpoints in a run's folder.
 pub const CHECKPOINTS: &str = "checkpoints";
+
+/// Name of a rank's file in a checkpoint.
+pub fn rank_file(rank: u64) -> String {
+    format!("rank-{rank:05}.safetensors")
+}
 /// The format that is written and read.
 pub const CHECKPOINT_VERSION: u32 = 1;
 

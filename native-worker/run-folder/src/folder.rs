@@ -1,5 +1,6 @@
 //! The run folder: its name, its files, and how they are written so that a reader never sees half of one.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -14,6 +15,12 @@ pub const INFO: &str = "run.json";
 
 /// Name of the plan's file.
 pub const PLAN: &str = "plan.json";
+
+/// Of a watched command: what it measured against the plan ([`RunFolder::write_of`]).
+pub const COMPARISON: &str = "comparison";
+
+/// Of a watched command that failed: why.
+pub const DIAGNOSIS: &str = "diagnosis";
 
 /// Name of the file by which somebody asks something of those who run.
 const CONTROL: &str = "control";
@@ -103,7 +110,7 @@ impl RunFolder {
 
     /// The plan; none while it is not there.
     pub fn plan(&self) -> Option<PlanFile> {
-        serde_json::from_str(&read_bounded(&self.plan_path())?).ok()
+        serde_json::from_str(&own_text(&self.plan_path(), MAX_FILE_BYTES)?).ok()
     }
 
     /// The log of the run's first rank, which says what is said once: rank 0's, unless the worker's plan leaves that out.
@@ -124,7 +131,7 @@ impl RunFolder {
 
     /// The plan that was asked for, where a failure had the run go on with another; none where none has.
     pub fn whole_plan(&self) -> Option<PlanFile> {
-        serde_json::from_str(&read_bounded(&self.path.join(WHOLE))?).ok()
+        serde_json::from_str(&own_text(&self.path.join(WHOLE), MAX_FILE_BYTES)?).ok()
     }
 
     /// Writes the plan that an attempt after a failure has, beside the one that was asked for.
@@ -149,7 +156,7 @@ impl RunFolder {
 
     /// Who started it, when, with what; none while it is not there.
     pub fn info(&self) -> Option<RunInfo> {
-        serde_json::from_str(&read_bounded(&self.info_path())?).ok()
+        serde_json::from_str(&own_text(&self.info_path(), MAX_FILE_BYTES)?).ok()
     }
 
     /// Writes `run.json`.
@@ -158,6 +165,17 @@ impl RunFolder {
     /// When the file can't be written.
     pub fn write_info(&self, info: &RunInfo) -> anyhow::Result<()> {
         self.write(INFO, &(serde_json::to_string_pretty(info)? + "\n"))
+    }
+
+    /// Writes what the process of this number, one of those that a command has on several nodes, says of `what`.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn write_of(&self, what: &str, writer: u64, text: &str) -> anyhow::Result<()> {
+        match writer {
+            0 => self.write(&format!("{what}.json"), text),
+            writer => self.write(&format!("{what}-{writer}.json"), text),
+        }
     }
 
     /// Asks the ranks to stop at the next step.
@@ -201,11 +219,7 @@ impl RunFolder {
     }
 
     fn control_says(&self, word: &str) -> bool {
-        use std::io::Read;
-        let Ok(file) = own::open(&self.path.join(CONTROL)) else { return false };
-        let mut text = String::new();
-        let read = file.take(MAX_CONTROL_BYTES + 1).read_to_string(&mut text);
-        read.is_ok_and(|bytes| bytes as u64 <= MAX_CONTROL_BYTES) && text.trim() == word
+        own_text(&self.path.join(CONTROL), MAX_CONTROL_BYTES).is_some_and(|text| text.trim() == word)
     }
 
     /// File names of the logs, sorted.
@@ -258,21 +272,26 @@ impl RunFolder {
     ///
     /// # Errors
     /// When it can't be written.
-    pub fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.path.join(name);
         own::replace(&path, text).with_context(|| format!("this file can't be written: {}", path.display()))
     }
 }
 
-fn read_bounded(path: &Path) -> Option<String> {
-    use std::io::Read;
-    let file = own::open(path).ok()?;
-    if file.metadata().ok()?.len() > MAX_FILE_BYTES {
-        return None;
-    }
-    let mut text = String::new();
-    file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
+/// The text of a file of ours that has no more bytes than that.
+fn own_text(path: &Path, most: u64) -> Option<String> {
+    let bytes = read_bounded(own::open(path).ok()?, most).ok()??;
+    String::from_utf8(bytes).ok()
+}
+
+/// Everything that a reader gives; none where that is more than `most` bytes, of which no more are kept.
+///
+/// # Errors
+/// When it can't be read.
+pub fn read_bounded(reader: impl Read, most: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    reader.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= most).then_some(bytes))
 }
 
 /// Whether `id` can be the name of a run's folder, and nothing but.
@@ -290,6 +309,14 @@ pub fn is_job_id(job: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_is_read_than_was_said() {
+        assert_eq!(read_bounded(&b"four"[..], 4).expect("read"), Some(b"four".to_vec()));
+        assert_eq!(read_bounded(&b"five!"[..], 4).expect("read"), None);
+        assert_eq!(read_bounded(std::io::repeat(0), 1 << 16).expect("read"), None);
+        assert_eq!(read_bounded(&b""[..], 0).expect("read"), Some(Vec::new()));
+    }
 
     #[test]
     fn ids_never_leave_the_runs_folder() {

@@ -18,9 +18,9 @@ mod reader;
 mod tests;
 
 pub use appender::Appender;
-pub use checkpoints::{CHECKPOINT_VERSION, CHECKPOINTS, Checkpoint, Checkpoints, INDEX, measure};
+pub use checkpoints::{CHECKPOINT_VERSION, CHECKPOINTS, Checkpoint, Checkpoints, INDEX, measure, rank_file};
 pub use disk::{Disk, FileDisk, Tail};
-pub use folder::{INFO, PLAN, RunFolder, is_id, is_job_id};
+pub use folder::{COMPARISON, DIAGNOSIS, INFO, PLAN, RunFolder, is_id, is_job_id, read_bounded};
 pub use key::{KEY, Key};
 pub use log::Log;
 pub use own::{append, check, check_private, check_written_by_us, make, open, replace};

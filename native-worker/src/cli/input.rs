@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use planner::cluster::{Meant, gpu, gpus, meant_gpu};
 use planner::{Finding, wire::PlanFile};
+use run_folder::read_bounded;
 
 use crate::report::Failure;
 
@@ -40,14 +41,14 @@ pub fn gpu_id(name: &str) -> anyhow::Result<String> {
 /// When it can't be read, is too large, or is not a plan.
 pub fn read_plan(path: &Path) -> anyhow::Result<PlanFile> {
     let text = if path == Path::new("-") {
-        read_bounded(std::io::stdin().lock(), "", "standard input")?
+        text(std::io::stdin().lock(), "", "standard input")?
     } else {
         let file = File::open(path).map_err(|error| {
             Failure::usage(format!("the plan file can't be opened: {error}: {}", path.display()))
         })?;
         refuse_folder(&file, path)?;
         refuse_large(file_size(&file), "", "the plan file")?;
-        read_bounded(file, "", "the plan file")?
+        text(file, "", "the plan file")?
     };
     let mut plan = planner::parse_plan(&text).map_err(Failure::Findings)?;
     if let Some(named) = plan.model.hf_config_path.take() {
@@ -77,7 +78,7 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
         .map_err(|error| Failure::usage(format!("this can't be opened: {error}: {}", path.display())))?;
     refuse_folder(&file, path)?;
     refuse_large(file_size(&file), "", "the file")?;
-    read_bounded(file, "", "the file")
+    text(file, "", "the file")
 }
 
 /// The JSON object in a file.
@@ -99,7 +100,7 @@ pub fn read_calibration(path: &Path) -> anyhow::Result<planner::wire::Calibratio
     })?;
     refuse_folder(&file, path)?;
     refuse_large(file_size(&file), "software.calibration", "the profile")?;
-    let text = read_bounded(file, "software.calibration", "the profile")?;
+    let text = text(file, "software.calibration", "the profile")?;
     planner::calibration::parse(&text).map_err(|finding| Failure::finding(*finding))
 }
 
@@ -120,7 +121,7 @@ fn read_object(
         )
     })?;
     refuse_large(file_size(&file), field, "the file")?;
-    let text = read_bounded(file, field, "the file")?;
+    let text = text(file, field, "the file")?;
     match serde_json::from_str(&text) {
         Ok(serde_json::Value::Object(object)) => Ok(object),
         Ok(_) => Err(Failure::finding(Finding::error(
@@ -146,26 +147,25 @@ fn refuse_folder(file: &File, path: &Path) -> anyhow::Result<()> {
 }
 
 fn refuse_large(size: u64, field: &str, what: &str) -> anyhow::Result<()> {
-    if size <= MAX_INPUT_BYTES {
-        return Ok(());
-    }
-    Err(Failure::finding(Finding::error(
+    if size <= MAX_INPUT_BYTES { Ok(()) } else { Err(too_large(size, field, what)) }
+}
+
+fn too_large(size: u64, field: &str, what: &str) -> anyhow::Error {
+    Failure::finding(Finding::error(
         field,
         size,
         format!(
             "{what} has {size} bytes, and at most {MAX_INPUT_BYTES} (16 MiB) are read; a config.json holds settings \
              only, so check that this is not a file of weights or a tokenizer"
         ),
-    )))
+    ))
 }
 
-fn read_bounded(reader: impl Read, field: &str, what: &str) -> anyhow::Result<String> {
-    let mut bytes = Vec::new();
-    reader
-        .take(MAX_INPUT_BYTES + 1)
-        .read_to_end(&mut bytes)
+/// A text that is not too large; what is wrong with it is said of `what`, and of `field` of a plan file.
+fn text(reader: impl Read, field: &str, what: &str) -> anyhow::Result<String> {
+    let bytes = read_bounded(reader, MAX_INPUT_BYTES)
         .map_err(|error| Failure::environment(format!("{what} can't be read: {error}")))?;
-    refuse_large(bytes.len() as u64, field, what)?;
+    let Some(bytes) = bytes else { return Err(too_large(MAX_INPUT_BYTES + 1, field, what)) };
     String::from_utf8(bytes).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
         Failure::finding(Finding::error(field, place, format!("{what} is not UTF-8 text (byte {place})")))

@@ -2,6 +2,7 @@
 
 use planner::Finding;
 use planner::finding::Severity;
+pub use planner::finding::one_line;
 use planner::units::Bytes;
 pub use planner::units::thousands;
 
@@ -78,11 +79,6 @@ pub fn findings(findings: &[Finding]) -> String {
         }
     }
     out
-}
-
-/// A text that can't disturb a terminal or add lines: control characters become spaces.
-pub fn one_line(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 fn shorten(text: &str) -> String {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use planner::logs::{Lines, Reader, compare, split_rank, without_escapes};
 use planner::wire::{Event, Exited, Gap, GpuSample, HostSample, Iteration, Outcome, PlanFile};
-use run_folder::{Appender, RunFolder, survive_size_limits, unix_ms};
+use run_folder::{Appender, COMPARISON, DIAGNOSIS, RunFolder, survive_size_limits, unix_ms};
 
 use super::after;
 use super::introduction::Introduction;
@@ -329,12 +329,7 @@ impl Recorder {
         if let Some(folder) = &self.folder
             && let Ok(text) = serde_json::to_string_pretty(&comparison)
         {
-            let name = if self.writer == 0 {
-                "comparison.json".to_owned()
-            } else {
-                format!("comparison-{}.json", self.writer)
-            };
-            let _ = folder.write(&name, &(text + "\n"));
+            let _ = folder.write_of(COMPARISON, self.writer, &(text + "\n"));
         }
         let stopped = self.folder.as_ref().is_some_and(RunFolder::stop_asked);
         let outcome = match (status.success(), stopped) {
@@ -346,12 +341,7 @@ impl Recorder {
         if let (Some(folder), Some(answer)) = (&self.folder, &answer)
             && let Ok(text) = serde_json::to_string_pretty(answer)
         {
-            let name = if self.writer == 0 {
-                "diagnosis.json".to_owned()
-            } else {
-                format!("diagnosis-{}.json", self.writer)
-            };
-            let _ = folder.write(&name, &(text + "\n"));
+            let _ = folder.write_of(DIAGNOSIS, self.writer, &(text + "\n"));
         }
         let reason = if outcome == Outcome::Stopped {
             "Stopped on request".to_owned()

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
@@ -12,7 +11,7 @@ use run_folder::Checkpoint;
 use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 
-use crate::header::TensorFile;
+use crate::header::{TensorFile, read_at};
 
 /// Elements looked for at a time.
 const CHUNK: u64 = 1 << 22;
@@ -230,14 +229,6 @@ impl Files {
     }
 }
 
-impl OpenFile<'_> {
-    /// Fills `bytes` with those of the file from `first` on.
-    fn read_into(&self, first: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
-        let read = self.file.read_exact_at(bytes, first);
-        read.with_context(|| format!("reading {} at byte {first}", self.path.display()))
-    }
-}
-
 /// A piece in a file that is open.
 struct OpenPiece<'f> {
     file: OpenFile<'f>,
@@ -288,7 +279,7 @@ impl OpenPiece<'_> {
         if buffer.len() < bytes {
             buffer.resize(bytes, 0);
         }
-        self.file.read_into(self.held.at + first * self.size(), &mut buffer[..bytes])?;
+        read_at(self.file.path, self.file.file, self.held.at + first * self.size(), &mut buffer[..bytes])?;
         Ok(&buffer[..bytes])
     }
 
@@ -303,7 +294,7 @@ impl OpenPiece<'_> {
         let (dtype, all) = (self.held.dtype, run.count * self.size());
         if let Some(memory) = target.memory(base + run.to, dtype, run.count) {
             ensure!(memory.len() as u64 == all, "{} bytes of memory for {all}", memory.len());
-            self.file.read_into(self.held.at + run.from * self.size(), memory)?;
+            read_at(self.file.path, self.file.file, self.held.at + run.from * self.size(), memory)?;
             return Ok(all);
         }
         let mut done = 0;

@@ -93,7 +93,12 @@ impl TensorFile {
     /// # Errors
     /// When they can't be read.
     pub fn read_into(&self, first: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
-        let read = self.file.read_exact_at(bytes, first);
-        read.with_context(|| format!("reading {} at byte {first}", self.path.display()))
+        read_at(&self.path, &self.file, first, bytes)
     }
+}
+
+/// Fills `bytes` with those of the open file at `path` from `first` on.
+pub(crate) fn read_at(path: &Path, file: &File, first: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+    let read = file.read_exact_at(bytes, first);
+    read.with_context(|| format!("reading {} at byte {first}", path.display()))
 }

@@ -1,11 +1,11 @@
 //! Findings for people, as compilers write them: the line, a mark under it, why, and what to do.
 
 use super::{Report, Severity};
+use crate::finding::one_line;
 
 /// The report as text; `name` is the script's.
 pub fn readable(report: &Report, name: &str) -> String {
-    let name: String =
-        name.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
+    let name = one_line(name);
     let mut out = String::new();
     for finding in &report.findings {
         let severity = match finding.severity {
@@ -43,8 +43,4 @@ pub fn readable(report: &Report, name: &str) -> String {
         count(infos, "remark")
     ));
     out
-}
-
-fn one_line(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

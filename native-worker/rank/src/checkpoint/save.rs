@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::Context;
 use planner::plan::Checkpoints as Settings;
 use planner::wire::{CheckpointFilePart, CheckpointIndex, Event, PIECES, PlanFile, Saved};
-use run_folder::{CHECKPOINT_VERSION, Checkpoints, Log, measure};
+use run_folder::{CHECKPOINT_VERSION, Checkpoints, Log, measure, rank_file};
 use safetensors::Dtype;
 use safetensors::tensor::{View, serialize_to_file};
 use tch::{Device, Kind, Tensor};
@@ -88,14 +88,9 @@ impl View for &Staged {
     }
 }
 
-/// The name of a rank's file.
-fn file_name(rank: u64) -> String {
-    format!("rank-{rank:05}.safetensors")
-}
-
 /// Writes a rank's file and has it on the disk; length and checksum as they are read back.
 fn write(folder: &Path, rank: u64, staged: &[Staged]) -> anyhow::Result<(u64, String)> {
-    let path = folder.join(file_name(rank));
+    let path = folder.join(rank_file(rank));
     let pieces: Vec<_> = staged.iter().map(|one| &one.saved).collect();
     let about = HashMap::from([(PIECES.to_owned(), serde_json::to_string(&pieces)?)]);
     let tensors = staged.iter().map(|one| (one.saved.tensor.as_str(), one));
@@ -267,7 +262,7 @@ impl<'a> Saver<'a> {
                 checkpoints.discard(step);
             } else {
                 let part = |(&rank, one): (&u64, &[i64])| CheckpointFilePart {
-                    name: file_name(rank),
+                    name: rank_file(rank),
                     bytes: one[1] as u64,
                     crc32: format!("{:08x}", one[2]),
                 };
