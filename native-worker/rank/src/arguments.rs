@@ -1,35 +1,77 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
-/// What `--help` prints.
-pub const USAGE: &str = "\
-shardplan-rank: one rank of a Shardplan run
-
-Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
-
-  --plan FILE        the plan, the same on every rank
-  --run-dir DIR      the run folder; this rank appends to rank-NNNNN.log in it
-  --device DEVICE    cpu or cuda; by default cuda where a GPU is visible
-  --ranks-per-gpu N  ranks that share a GPU; 1
-  --collectives C    host or nccl; by default nccl on GPUs, which ranks must have one each of, and host on CPUs
-  --timeout-s N      seconds that a rank waits for another; 300
-  --launcher PID     the process at the other end of standard input; when that ends, so does this rank, after its step
-  --lease-s N        seconds that it may go on then, to end its step; 30
-  --resume DIR       go on from the newest whole checkpoint in DIR, or the one that it is, unless the run folder has its own
-  --dump DIR         write gradients and weights of every step, for tests
-  --batch FILE       instead of --plan and --run-dir, many of them, for tests: lines of plan, run folder and, if wanted,
-                     dump folder, with tabs between, run one after the other as they come; prints a line after each
-  --unmeasured on    count no memory and no phases, to see what counting costs
-  --check-kernels    compare fused kernels with single operations on this machine's device, print JSON; 1 when one is off
-  --version          print versions of shardplan-rank and libtorch
-  --help             print this
-
-RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or Slurm's own variables, say which rank this is.
-";
+/// The command line as it is typed.
+#[derive(Debug, Parser)]
+#[command(
+    name = "shardplan-rank",
+    version,
+    about = "shardplan-rank: one rank of a Shardplan run",
+    override_usage = "shardplan-rank --plan PLAN.json --run-dir DIR [options]",
+    after_help = "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or Slurm's own variables, say which rank this is.",
+    args_override_self = true,
+    disable_help_flag = true,
+    disable_version_flag = true,
+    allow_negative_numbers = true
+)]
+struct Typed {
+    /// the plan, the same on every rank
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// the run folder; this rank appends to rank-NNNNN.log in it
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// cpu or cuda; by default cuda where a GPU is visible
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    device: Option<DeviceChoice>,
+    /// ranks that share a GPU; 1
+    #[arg(long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = ranks)]
+    ranks_per_gpu: usize,
+    /// host or nccl; by default nccl on GPUs, which ranks must have one each of, and host on CPUs
+    #[arg(long, value_name = "C", value_parser = collectives)]
+    collectives: Option<CollectivesChoice>,
+    /// the library to take for NCCL, for tests
+    #[arg(long, value_name = "FILE", hide = true)]
+    nccl_library: Option<PathBuf>,
+    /// seconds that a rank waits for another; 300
+    #[arg(long, value_name = "N", default_value = "300", hide_default_value = true, value_parser = seconds)]
+    timeout_s: Duration,
+    /// the process at the other end of standard input; when that ends, so does this rank, after its step
+    #[arg(long, value_name = "PID", value_parser = process)]
+    launcher: Option<u32>,
+    /// seconds that it may go on then, to end its step; 30
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    lease_s: Option<Duration>,
+    /// go on from the newest whole checkpoint in DIR, or the one that it is, unless the run folder has its own
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    /// write gradients and weights of every step, for tests
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
+    /// instead of --plan and --run-dir, many of them, for tests: lines of plan, run folder and, if wanted,
+    /// dump folder, with tabs between, run one after the other as they come; prints a line after each
+    #[arg(long, value_name = "FILE", verbatim_doc_comment)]
+    batch: Option<PathBuf>,
+    /// count no memory and no phases, to see what counting costs
+    #[arg(long, value_name = "on")]
+    unmeasured: Option<String>,
+    /// compare fused kernels with single operations on this machine's device, print JSON; 1 when one is off
+    #[arg(long)]
+    check_kernels: bool,
+    /// print versions of shardplan-rank and libtorch
+    #[arg(long, short = 'V', action = ArgAction::Version)]
+    version: (),
+    /// print this
+    #[arg(long, short, action = ArgAction::Help)]
+    help: (),
+}
 
 /// The device asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +149,8 @@ pub enum Request {
     Batch(Arguments, PathBuf),
     /// To compare kernels with single operations.
     CheckKernels,
-    /// The usage.
-    Help,
+    /// To print this, which says what can be asked for.
+    Help(String),
     /// The versions.
     Version,
 }
@@ -117,96 +159,94 @@ pub enum Request {
 ///
 /// # Errors
 /// When one is unknown, malformed or missing.
-pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Request> {
-    let (mut plan, mut run_dir, mut dump, mut batch, mut resume) = (None, None, None, None, None);
-    let (mut nccl_library, mut ranks_per_gpu, mut unmeasured) = (None, 1, false);
-    let mut device = DeviceChoice::Automatic;
-    let mut collectives = CollectivesChoice::Automatic;
-    let mut timeout = Duration::from_secs(300);
-    let (mut launcher, mut lease) = (None, run_folder::LEASE);
-    let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
-        let (name, inline) = match argument.split_once('=') {
-            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-            None => (argument, None),
-        };
-        match name.as_str() {
-            "--help" | "-h" => return Ok(Request::Help),
-            "--version" | "-V" => return Ok(Request::Version),
-            "--check-kernels" => return Ok(Request::CheckKernels),
-            "--plan" | "--run-dir" | "--device" | "--ranks-per-gpu" | "--collectives" | "--nccl-library"
-            | "--timeout-s" | "--launcher" | "--lease-s" | "--dump" | "--resume" | "--batch"
-            | "--unmeasured" => {}
-            _ => bail!("unknown argument {name:?}; see shardplan-rank --help"),
-        }
-        let value = inline.or_else(|| arguments.next()).with_context(|| format!("{name} needs a value"))?;
-        match name.as_str() {
-            "--plan" => plan = Some(PathBuf::from(value)),
-            "--run-dir" => run_dir = Some(PathBuf::from(value)),
-            "--dump" => dump = Some(PathBuf::from(value)),
-            "--resume" => resume = Some(PathBuf::from(value)),
-            "--unmeasured" => unmeasured = value == "on",
-            "--batch" => batch = Some(PathBuf::from(value)),
-            "--ranks-per-gpu" => {
-                ranks_per_gpu =
-                    value.parse().ok().filter(|ranks| (1..=64).contains(ranks)).with_context(|| {
-                        format!("--ranks-per-gpu is {value:?}; it must be a number from 1 to 64")
-                    })?;
-            }
-            "--nccl-library" => nccl_library = Some(PathBuf::from(value)),
-            "--collectives" => {
-                collectives = match value.as_str() {
-                    "host" => CollectivesChoice::Host,
-                    "nccl" => CollectivesChoice::Nccl,
-                    _ => bail!("--collectives is {value:?}; it must be host or nccl"),
-                };
-            }
-            "--device" => {
-                device = match value.as_str() {
-                    "cpu" => DeviceChoice::Cpu,
-                    "cuda" => DeviceChoice::Cuda,
-                    _ => bail!("--device is {value:?}; it must be cpu or cuda"),
-                };
-            }
-            "--launcher" => {
-                let pid = value.parse::<u32>().ok().filter(|&pid| pid > 0);
-                launcher = Some(pid.with_context(|| {
-                    format!("--launcher is {value:?}; it must be the number of a process")
-                })?);
-            }
-            "--lease-s" => lease = seconds("--lease-s", &value)?,
-            _ => timeout = seconds("--timeout-s", &value)?,
-        }
-    }
-    let paths = if batch.is_some() { Some(PathBuf::new()) } else { None };
-    let plan = plan.or(paths.clone()).context("--plan is missing; see shardplan-rank --help")?;
-    let run_dir = run_dir.or(paths).context("--run-dir is missing; see shardplan-rank --help")?;
-    let one = Arguments {
-        plan,
-        run_dir,
-        device,
-        ranks_per_gpu,
-        collectives,
-        nccl_library,
-        timeout,
-        launcher,
-        lease,
-        unmeasured,
-        resume,
-        dump,
+pub fn parse(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> anyhow::Result<Request> {
+    let words = arguments.into_iter().map(Into::into);
+    let command = Typed::command().no_binary_name(true);
+    let typed = match command.try_get_matches_from(words).and_then(|found| Typed::from_arg_matches(&found)) {
+        Ok(typed) => typed,
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp => return Ok(Request::Help(error.to_string())),
+            ErrorKind::DisplayVersion => return Ok(Request::Version),
+            _ => return Err(in_words(&error)),
+        },
     };
-    Ok(match batch {
+    if typed.check_kernels {
+        return Ok(Request::CheckKernels);
+    }
+    let paths = typed.batch.as_ref().map(|_| PathBuf::new());
+    let one = Arguments {
+        plan: typed.plan.or(paths.clone()).context("--plan is missing; see shardplan-rank --help")?,
+        run_dir: typed.run_dir.or(paths).context("--run-dir is missing; see shardplan-rank --help")?,
+        device: typed.device.unwrap_or(DeviceChoice::Automatic),
+        ranks_per_gpu: typed.ranks_per_gpu,
+        collectives: typed.collectives.unwrap_or(CollectivesChoice::Automatic),
+        nccl_library: typed.nccl_library,
+        timeout: typed.timeout_s,
+        launcher: typed.launcher,
+        lease: typed.lease_s.unwrap_or(run_folder::LEASE),
+        unmeasured: typed.unmeasured.is_some_and(|word| word == "on"),
+        resume: typed.resume,
+        dump: typed.dump,
+    };
+    Ok(match typed.batch {
         Some(file) => Request::Batch(one, file),
         None => Request::Run(one),
     })
 }
 
-fn seconds(name: &str, value: &str) -> anyhow::Result<Duration> {
-    let seconds: Option<f64> = value.parse().ok().filter(|seconds| (0.1..=1e6).contains(seconds));
-    let seconds = seconds.with_context(|| {
-        format!("{name} is {value:?}; it must be a number of seconds from 0.1 to 1000000")
-    })?;
-    Ok(Duration::from_secs_f64(seconds))
+/// What is wrong with the command line, in one line, as all errors of a rank are said.
+fn in_words(error: &clap::Error) -> anyhow::Error {
+    let said = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    // `--plan <FILE>`, or a word as it was typed.
+    let argument = said(ContextKind::InvalidArg);
+    let name = argument.split(' ').next().unwrap_or_default();
+    let value = said(ContextKind::InvalidValue);
+    match (error.kind(), std::error::Error::source(error)) {
+        (ErrorKind::UnknownArgument, _) => {
+            anyhow!("unknown argument {argument:?}; see shardplan-rank --help")
+        }
+        (ErrorKind::InvalidValue, _) if value.is_empty() => anyhow!("{name} needs a value"),
+        (ErrorKind::ValueValidation, Some(what)) => anyhow!("{name} is {value:?}; it {what}"),
+        // clap's own sentence, without the usage below it.
+        _ => {
+            let text = error.to_string();
+            let sentence = text.lines().next().unwrap_or_default();
+            anyhow!("{}; see shardplan-rank --help", sentence.trim_start_matches("error: "))
+        }
+    }
+}
+
+fn device(text: &str) -> Result<DeviceChoice, &'static str> {
+    match text {
+        "cpu" => Ok(DeviceChoice::Cpu),
+        "cuda" => Ok(DeviceChoice::Cuda),
+        _ => Err("must be cpu or cuda"),
+    }
+}
+
+fn collectives(text: &str) -> Result<CollectivesChoice, &'static str> {
+    match text {
+        "host" => Ok(CollectivesChoice::Host),
+        "nccl" => Ok(CollectivesChoice::Nccl),
+        _ => Err("must be host or nccl"),
+    }
+}
+
+fn ranks(text: &str) -> Result<usize, &'static str> {
+    let ranks = text.parse().ok().filter(|ranks| (1..=64).contains(ranks));
+    ranks.ok_or("must be a number from 1 to 64")
+}
+
+fn process(text: &str) -> Result<u32, &'static str> {
+    text.parse().ok().filter(|&pid| pid > 0).ok_or("must be the number of a process")
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let seconds: Option<f64> = text.parse().ok().filter(|seconds| (0.1..=1e6).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or("must be a number of seconds from 0.1 to 1000000")
 }
 
 #[cfg(test)]
@@ -234,7 +274,22 @@ mod tests {
             panic!("not a run")
         };
         assert_eq!((run.launcher, run.lease), (Some(7), Duration::from_secs(1)));
-        assert_eq!(parsed("--plan x --help").unwrap(), Request::Help);
+        let Request::Help(text) = parsed("--plan x --help").unwrap() else { panic!("not the help") };
+        for option in [
+            "Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]",
+            "--lease-s <N>",
+            "seconds that",
+        ] {
+            assert!(text.contains(option), "{text}");
+        }
+        assert!(!text.contains("nccl-library"), "{text}");
+        assert_eq!(parsed("-V").unwrap(), Request::Version);
+        assert_eq!(parsed("--check-kernels --device cpu").unwrap(), Request::CheckKernels);
+        // The last word on a matter holds: a script may add to what it was given.
+        let Request::Run(run) = parsed("--plan a --plan b --run-dir r --unmeasured on").unwrap() else {
+            panic!("not a run")
+        };
+        assert_eq!((run.plan, run.unmeasured), (PathBuf::from("b"), true));
         let Request::Batch(all, file) = parsed("--batch lines --device cpu").unwrap() else {
             panic!("not a batch")
         };
@@ -251,8 +306,16 @@ mod tests {
             ("--plan p", "--run-dir is missing"),
             ("--run-dir r", "--plan is missing"),
             ("--plan", "--plan needs a value"),
-            ("--rank 3", "unknown argument \"--rank\""),
-            ("--device tpu", "--device is \"tpu\""),
+            ("--plan= --run-dir r", "--plan needs a value"),
+            ("--plan --run-dir r", "--plan needs a value"),
+            ("--rank 3", "unknown argument \"--rank\"; see shardplan-rank --help"),
+            ("--rank=3", "unknown argument \"--rank\"; see shardplan-rank --help"),
+            ("plan.json", "unknown argument \"plan.json\""),
+            (
+                "--check-kernels=on",
+                "unexpected value 'on' for '--check-kernels' found; no more were expected; see shardplan-rank --help",
+            ),
+            ("--device tpu", "--device is \"tpu\"; it must be cpu or cuda"),
             ("--ranks-per-gpu 0", "--ranks-per-gpu is \"0\""),
             ("--collectives mpi", "--collectives is \"mpi\""),
             ("--timeout-s soon", "--timeout-s is \"soon\""),
@@ -261,7 +324,7 @@ mod tests {
             ("--launcher 0", "--launcher is \"0\""),
         ] {
             let error = parsed(line).unwrap_err().to_string();
-            assert!(error.contains(expected), "{line}: {error}");
+            assert!(error.contains(expected) && !error.contains('\n'), "{line}: {error}");
         }
     }
 }

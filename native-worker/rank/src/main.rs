@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use shardplan_rank::arguments::{Arguments, Request, USAGE, parse};
+use shardplan_rank::arguments::{Arguments, Request, parse};
 use shardplan_rank::{WouldRepeat, check_kernels, run, say, sys};
 
 fn main() -> ExitCode {
     // Before anything else touches libtorch.
     let cuda = sys::open_cuda_if_visible();
-    let request = match parse(std::env::args().skip(1)) {
+    let request = match parse(std::env::args_os().skip(1)) {
         Ok(request) => request,
         Err(error) => {
             say(&format!("{error:#}"));
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         }
     };
     let done = match request {
-        Request::Help => return print(USAGE),
+        Request::Help(text) => return print(&text),
         Request::Version => {
             return print(&format!(
                 "shardplan-rank {}\ntorch {}\n",

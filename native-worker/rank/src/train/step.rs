@@ -9,7 +9,7 @@ use planner::Plan;
 use planner::layout::GroupKind;
 use planner::shard::fsdp::{Handling, carried_out};
 use planner::shard::{Strategy, flat_units, unit_buffers};
-use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Trace};
+use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Step, Trace};
 use tch::{Device, Kind, Tensor};
 
 use super::batch::Form;
@@ -25,27 +25,11 @@ use crate::model::{Batch, GradientScale, Model};
 use crate::state::{State, pretrained};
 use crate::sys::memory::{Category, Reading, Tracker};
 
-/// What a step gave; the same on all ranks, but for memory and times.
+/// What a step gave.
 #[derive(Debug, Clone)]
 pub struct StepResult {
-    /// Mean loss per token over the global batch.
-    pub loss: f64,
-    /// Norm of the whole model's gradient before clipping; none where it overflowed fp16, and nothing was updated.
-    pub grad_norm: Option<f64>,
-    /// What losses were multiplied by, in fp16.
-    pub loss_scale: Option<f64>,
-    /// Learning rate used.
-    pub lr: f64,
-    /// Tokens of the global batch.
-    pub tokens: u64,
-    /// Seconds of the whole step.
-    pub seconds: f64,
-    /// Seconds by phase, without what collectives took within it, and by `comm.KIND`.
-    pub phases: BTreeMap<String, f64>,
-    /// Peak of live bytes in each phase.
-    pub phase_peaks: BTreeMap<String, u64>,
-    /// Memory.
-    pub memory: MeasuredMemory,
+    /// What is recorded of it, but for its speed: the same on all ranks, but for memory and times.
+    pub record: Step,
     /// The schedule as executed.
     pub trace: Trace,
 }
@@ -397,18 +381,22 @@ impl<'a> Trainer<'a> {
         }
         clock.note_peak(None);
         let memory = self.measured(step, activations, &clock.peak)?;
-        Ok(StepResult {
+        let record = Step {
+            step,
             loss,
-            grad_norm,
+            grad_norm: grad_norm.unwrap_or(0.0),
             loss_scale: scales.then_some(scale),
+            skipped: grad_norm.is_none(),
             lr,
             tokens: self.tokens(),
             seconds: start.elapsed().as_secs_f64(),
             phases: clock.phases,
             phase_peaks: clock.peaks,
             memory,
-            trace,
-        })
+            // Its speed is by the whole plan, of which this is one rank's view.
+            ..Step::default()
+        };
+        Ok(StepResult { record, trace })
     }
 
     /// The loss on data that is held out, where the plan asks for one after this step.
