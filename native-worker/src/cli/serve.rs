@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::hub::{Settings, serve};
 use crate::report::{Exit, Failure};
+use tracing::level_filters::LevelFilter;
 
 /// Serve the page, and the runs of a folder, to a browser on this machine
 #[derive(Debug, clap::Args)]
@@ -33,6 +34,21 @@ pub struct Serve {
     /// A file that says what is still being built or installed for runs, and goes when it is there: `cargo xtask run` writes it
     #[arg(long, value_name = "FILE", hide = true)]
     preparing: Option<PathBuf>,
+    /// What the hub tells on standard error: off, error, warn, info (what pages ask for) or debug (that they come and go)
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = level)]
+    log: LevelFilter,
+}
+
+/// A level by its word.
+fn level(text: &str) -> Result<LevelFilter, &'static str> {
+    match text {
+        "off" => Ok(LevelFilter::OFF),
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        _ => Err("a level is off, error, warn, info or debug"),
+    }
 }
 
 impl Serve {
@@ -55,6 +71,7 @@ impl Serve {
             page: self.page,
             preparing: self.preparing,
             json,
+            log: self.log,
         })?;
         Ok(Exit::Yes)
     }

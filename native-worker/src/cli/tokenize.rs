@@ -1,8 +1,8 @@
 //! `shardplan tokenize IN... --tokenizer FILE --to PREFIX`.
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planner::units::Bytes;
 use serde_json::json;
 use token_files::{Input, Summary, Tokenize, Vocabulary};
@@ -62,9 +62,9 @@ impl TokenizeCommand {
             skip_bad: self.skip_bad,
             threads: self.threads.map(usize::from),
         };
-        let mut line = Line::new(self.sizes());
-        let summary = token_files::tokenize(&wanted, |summary| line.show(summary));
-        line.end();
+        let shown = Shown::new(self.sizes());
+        let summary = token_files::tokenize(&wanted, |summary| shown.show(summary));
+        shown.end();
         let summary = summary.map_err(failed)?;
         say(&sentence(&summary));
         if json {
@@ -115,39 +115,39 @@ fn sentence(summary: &Summary) -> String {
     )
 }
 
-/// A line that is written over and over, for a person who looks on.
-struct Line {
-    all: Option<u64>,
-    seen: bool,
-    shown: bool,
+/// How far it is, for a person who looks on; nothing where nobody does.
+struct Shown {
+    bar: ProgressBar,
 }
 
-impl Line {
-    fn new(all: Option<u64>) -> Line {
-        Line { all, seen: std::io::stderr().is_terminal(), shown: false }
+impl Shown {
+    fn new(all: Option<u64>) -> Shown {
+        let target = ProgressDrawTarget::stderr();
+        let (bar, form) = match all.filter(|all| *all > 0) {
+            Some(all) => (
+                ProgressBar::with_draw_target(Some(all), target),
+                "{msg}, {percent} %, {eta} left {wide_bar}",
+            ),
+            None => (ProgressBar::with_draw_target(None, target), "{msg}"),
+        };
+        if let Ok(style) = ProgressStyle::with_template(form) {
+            bar.set_style(style);
+        }
+        Shown { bar }
     }
 
-    fn show(&mut self, summary: &Summary) {
-        if !self.seen {
-            return;
-        }
-        self.shown = true;
-        let share = self.all.filter(|all| *all > 0);
-        let share = share.map(|all| format!(", {:.0} %", 100.0 * summary.read as f64 / all as f64));
-        let _ = write!(
-            std::io::stderr().lock(),
-            "\r{} documents, {} tokens, {} tokens/s{}\x1b[K",
+    fn show(&self, summary: &Summary) {
+        self.bar.set_position(summary.read);
+        self.bar.set_message(format!(
+            "{} documents, {} tokens, {} tokens/s",
             text::thousands(summary.documents),
             text::thousands(summary.tokens),
             text::thousands(summary.speed() as u64),
-            share.unwrap_or_default()
-        );
+        ));
     }
 
-    /// Lets what is said next have a line of its own.
+    /// Takes it away: what is said next says how it went.
     fn end(&self) {
-        if self.shown {
-            let _ = writeln!(std::io::stderr().lock());
-        }
+        self.bar.finish_and_clear();
     }
 }

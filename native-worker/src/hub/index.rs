@@ -9,11 +9,11 @@ use planner::run::{Evidence, state};
 use planner::wire::{Event, MAX_RECORD_BYTES, Outcome, PlanFile, RunInfo, RunState, RunSummary};
 use run_folder::{Checkpoints, INFO, LogReader, LogWriter, RunFolder, is_id, is_job_id};
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::slurm;
 use crate::probe;
 use crate::process::{Liveness, liveness};
-use crate::report::say;
 use crate::run::holding;
 
 /// Runs that are listed; older ones stay on disk.
@@ -95,7 +95,7 @@ impl Index {
         };
         let Some(refusal) = refusal else { return true };
         if self.refused.len() < MAX_REFUSALS && self.refused.insert(id.to_owned()) {
-            say(&format!("note: a run is left out: {refusal}"));
+            warn!("a run is left out: {refusal}");
         }
         false
     }

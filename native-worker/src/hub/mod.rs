@@ -9,9 +9,11 @@ use std::sync::atomic::AtomicUsize;
 
 use planner::wire::RunSummary;
 use tokio::sync::{Semaphore, watch};
+use tracing::level_filters::LevelFilter;
+use tracing::warn;
 
 use crate::process::host_name;
-use crate::report::{Failure, print, say};
+use crate::report::{Failure, print};
 
 mod address;
 mod assets;
@@ -49,6 +51,8 @@ pub struct Settings {
     pub preparing: Option<PathBuf>,
     /// Whether the URL is printed as JSON.
     pub json: bool,
+    /// What is told on standard error, and what is too fine for that.
+    pub log: LevelFilter,
 }
 
 /// What all connections share.
@@ -70,11 +74,25 @@ pub struct Hub {
 /// # Errors
 /// When the port is taken or the runs folder can't be made.
 pub fn serve(settings: Settings) -> anyhow::Result<()> {
+    tell_on_stderr(settings.log);
     std::fs::create_dir_all(&settings.runs).map_err(|error| {
         Failure::environment(format!("the runs folder can't be made ({error}): {}", settings.runs.display()))
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve_async(settings))
+}
+
+/// From here on, what the hub has to tell is a line on standard error. Nobody listening, or a full disk behind it, is no error.
+fn tell_on_stderr(log: LevelFilter) {
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(log)
+        .with_target(false)
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .finish();
+    // One that is there already is the caller's.
+    let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
 async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
@@ -83,11 +101,11 @@ async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
     let port = bound.port;
     let token = new_token()?;
     if !settings.bind.is_loopback() {
-        say(&format!(
-            "warning: listening on {}, so others on the network reach this hub; whoever has the token can run plans \
-             here. An ssh tunnel to a loopback hub is safer",
+        warn!(
+            "listening on {}, so others on the network reach this hub; whoever has the token can run plans here. An ssh \
+             tunnel to a loopback hub is safer",
             settings.bind
-        ));
+        );
     }
     let (sender, runs) = watch::channel(Arc::new(Vec::new()));
     index::start(settings.runs.clone(), sender);
@@ -109,7 +127,7 @@ async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
         starting: Semaphore::new(1),
     });
     if hub.assets.is_empty() {
-        say("note: there is no page in this binary; `cargo xtask run` builds one and serves it");
+        warn!("there is no page in this binary; `cargo xtask run` builds one and serves it");
     }
     print(&if json { address.json() } else { address.text() })?;
     tokio::select! {

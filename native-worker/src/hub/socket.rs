@@ -8,9 +8,11 @@ use std::time::Duration;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
+use planner::finding::one_line;
 use planner::wire::{MAX_CLIENT_FRAME_BYTES, ToHub, ToPage, VERSION};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
+use tracing::{debug, info, warn};
 
 use super::{Hub, control, follow, guard};
 use run_folder::RunFolder;
@@ -34,8 +36,16 @@ pub async fn session(socket: WebSocket, hub: Arc<Hub>) {
     let counted = Counted(hub.clone());
     let (mut sink, mut stream) = socket.split();
     match hello(&mut stream, &hub).await {
-        Ok(()) => talk(sink, stream, hub).await,
-        Err(message) => refuse(&mut sink, close_code::POLICY, message).await,
+        Ok(()) => {
+            debug!("a page is connected");
+            talk(sink, stream, hub).await;
+            debug!("a page is gone");
+        }
+        Err(message) => {
+            // No more than that: whoever reaches the port could fill a disk otherwise.
+            debug!("a page is refused: {message}");
+            refuse(&mut sink, close_code::POLICY, message).await;
+        }
     }
     drop(counted);
 }
@@ -209,32 +219,34 @@ impl Page {
             ToHub::Start { plan, going_on } => {
                 // A start that has begun is not given up because the page goes, so it is nobody's task.
                 tokio::spawn(async move {
-                    let answer = match control::start(hub, *plan, going_on).await {
-                        Ok(run) => ToPage::Started { run },
-                        Err(message) => ToPage::Error { message },
-                    };
-                    let _ = queue.send(answer).await;
+                    let _ = queue.send(started("start", control::start(hub, *plan, going_on).await)).await;
                 });
             }
             ToHub::Resume { run } => {
                 tokio::spawn(async move {
-                    let answer = match control::resume(hub, run).await {
-                        Ok(run) => ToPage::Started { run },
-                        Err(message) => ToPage::Error { message },
-                    };
-                    let _ = queue.send(answer).await;
+                    let _ = queue.send(started("go on with", control::resume(hub, run).await)).await;
                 });
             }
             ToHub::MarkDead { run, rank } => {
-                self.tasks.spawn_blocking(move || tell(&queue, control::mark_dead(&hub, &run, rank)));
+                self.tasks.spawn_blocking(move || {
+                    let asked = control::mark_dead(&hub, &run, rank);
+                    if let Some(refused) = done("mark a rank dead of", &run, asked) {
+                        let _ = queue.blocking_send(refused);
+                    }
+                });
             }
             ToHub::ReturnToWhole { run } => {
-                self.tasks.spawn_blocking(move || tell(&queue, control::return_to_whole(&hub, &run)));
+                self.tasks.spawn_blocking(move || {
+                    let asked = control::return_to_whole(&hub, &run);
+                    if let Some(refused) = done("return to the whole plan of", &run, asked) {
+                        let _ = queue.blocking_send(refused);
+                    }
+                });
             }
             ToHub::Stop { run } => {
                 tokio::spawn(async move {
-                    if let Err(message) = control::stop(hub, run).await {
-                        let _ = queue.send(ToPage::Error { message }).await;
+                    if let Some(refused) = done("stop", &run, control::stop(hub, run.clone()).await) {
+                        let _ = queue.send(refused).await;
                     }
                 });
             }
@@ -262,11 +274,32 @@ impl Page {
     }
 }
 
-/// Tells a page why its request could not be met.
-fn tell(queue: &mpsc::Sender<ToPage>, done: Result<(), String>) {
-    if let Err(message) = done {
-        let _ = queue.blocking_send(ToPage::Error { message });
+/// The answer to a page that asked to `asked` a run, which is told, too.
+fn started(asked: &str, answer: Result<String, String>) -> ToPage {
+    match answer {
+        Ok(run) => {
+            info!("a page asked to {asked} run {run}: started");
+            ToPage::Started { run }
+        }
+        Err(message) => refused(asked, message),
     }
+}
+
+/// The answer to a page that asked to `asked` a run where that could not be met; it is told in any case.
+fn done(asked: &str, run: &str, answer: Result<(), String>) -> Option<ToPage> {
+    match answer {
+        Ok(()) => {
+            info!("a page asked to {asked} run {run}: done");
+            None
+        }
+        Err(message) => Some(refused(asked, message)),
+    }
+}
+
+fn refused(asked: &str, message: String) -> ToPage {
+    // It may name what the page has sent.
+    warn!("a page asked to {asked} a run: {}", one_line(&message));
+    ToPage::Error { message }
 }
 
 /// Sends the list of runs, now and when it changes. Changes while the page is slow become one.

@@ -365,6 +365,36 @@ async fn requests_that_make_no_sense_are_answered() {
     }
 }
 
+#[tokio::test]
+async fn what_pages_ask_for_is_told_on_standard_error_as_far_as_wanted() {
+    let asked = "WARN a page asked to stop a run: ";
+    let comes = "DEBUG a page is connected";
+    for (level, told, not_told) in [
+        ("info", &[asked][..], &[comes][..]),
+        ("debug", &[asked, comes], &[]),
+        ("error", &[], &[asked, comes]),
+    ] {
+        let shop = Workshop::new();
+        let mut hub = Hub::start_with(&shop, &["--log", level], "finish completed");
+        let mut socket = hub.open().await;
+        send(&mut socket, &ToHub::Stop { run: "none".to_owned() }).await;
+        assert!(matches!(next(&mut socket).await, Some(ToPage::Error { .. })));
+        let mut stderr = hub.process.0.stderr.take().expect("a pipe");
+        let token = hub.token.clone();
+        hub.kill();
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).expect("read");
+        assert!(told.iter().all(|line| said.contains(line)), "{level}: {said}");
+        assert!(
+            not_told.iter().all(|line| !said.contains(line)) && !said.contains(&token),
+            "{level}: {said}"
+        );
+    }
+    let answer = Workshop::new().ask(&["serve", "--log", "loud"]);
+    assert_eq!(answer.code, Some(2), "{answer:?}");
+    assert!(answer.stderr.contains("a level is off, error, warn, info or debug"), "{answer:?}");
+}
+
 #[test]
 fn a_port_in_use_and_a_folder_that_can_not_be() {
     let shop = Workshop::new();
