@@ -133,6 +133,7 @@ impl Shown {
         if let Ok(style) = ProgressStyle::with_template(form) {
             bar.set_style(style);
         }
+        bar.set_message("reading");
         Shown { bar }
     }
 
