@@ -174,6 +174,8 @@ const HEADS: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClassTerms {
     each: [f64; COUNTED],
+    /// So many of them may be more than none.
+    used: usize,
     /// Transients of a forward pass, and of the output layer.
     forward: f64,
     /// Of a backward pass, with what it computes again.
@@ -184,7 +186,14 @@ pub struct ClassTerms {
 
 impl Default for ClassTerms {
     fn default() -> ClassTerms {
-        ClassTerms { each: [0.0; COUNTED], forward: 0.0, backward: 0.0, gathered: 0.0, stream: 0.0 }
+        ClassTerms {
+            each: [0.0; COUNTED],
+            used: 0,
+            forward: 0.0,
+            backward: 0.0,
+            gathered: 0.0,
+            stream: 0.0,
+        }
     }
 }
 
@@ -193,7 +202,11 @@ impl LayerTerms {
     pub fn of_class(&self, class: &Class) -> ClassTerms {
         let mut each = [0.0; COUNTED];
         let (mut again, mut forward, mut backward) = (0.0f64, 0.0f64, 0.0f64);
-        for (slot, layer) in self.layers.iter().enumerate().filter(|(slot, _)| class.mask >> slot & 1 == 1) {
+        let mut slots = class.mask;
+        while slots != 0 {
+            let slot = slots.trailing_zeros() as usize % SLOTS;
+            slots &= slots - 1;
+            let layer = &self.layers[slot];
             each[OTHERS + slot] = if self.full { 0.0 } else { layer.saved };
             again = larger(again, if self.full { layer.whole } else { layer.recomputed });
             forward = larger(forward, layer.forward);
@@ -214,6 +227,7 @@ impl LayerTerms {
         }
         ClassTerms {
             each,
+            used: COUNTED - class.mask.leading_zeros() as usize,
             forward,
             backward: again + backward,
             gathered: self.gathered[usize::from(class.head)][usize::from(class.experts)],
@@ -261,8 +275,11 @@ impl ClassTerms {
     /// Each number joined with another's, by the least or the most of the two.
     pub fn join(&self, other: &ClassTerms, of: impl Fn(f64, f64) -> f64) -> ClassTerms {
         let mut joined = *self;
-        for (mine, theirs) in joined.each.iter_mut().zip(other.each) {
-            *mine = of(*mine, theirs);
+        let mut at = 0;
+        joined.used = self.used.max(other.used).min(COUNTED);
+        while at < joined.used {
+            joined.each[at] = of(self.each[at], other.each[at]);
+            at += 1;
         }
         let pairs = [
             (&mut joined.forward, other.forward),
@@ -462,18 +479,23 @@ impl GridTerms {
 /// Allocated bytes of a rank at its peak; more of any term is never less of them. All numbers are whole and far below 2^53, so the order of sums is free.
 #[inline]
 pub fn allocated(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
-    let most = larger(with_activations(terms, grid, alive), grid.least);
-    grid.always + terms.gathered + alive.boundary * terms.stream + most
+    allocated_with(with_activations(terms, grid, alive), terms, grid, alive)
+}
+
+#[inline]
+fn allocated_with(at_activations: f64, terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
+    grid.always + terms.gathered + alive.boundary * terms.stream + larger(at_activations, grid.least)
 }
 
 /// The most of the phases with activations.
 #[inline]
 fn with_activations(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
-    let fours = terms.each.chunks_exact(4).zip(alive.counts.chunks_exact(4)).take(alive.used / 4);
-    let mut saved = 0.0;
-    for (each, counts) in fours {
-        let product = |at: usize| each[at] * counts[at];
-        saved += (product(0) + product(1)) + (product(2) + product(3));
+    let (each, counts, used) = (&terms.each, &alive.counts, alive.used.min(COUNTED));
+    let (mut saved, mut at) = (0.0, 0);
+    while at + 3 < used {
+        saved += (each[at] * counts[at] + each[at + 1] * counts[at + 1])
+            + (each[at + 2] * counts[at + 2] + each[at + 3] * counts[at + 3]);
+        at += 4;
     }
     saved + larger(terms.forward, terms.backward + grid.weight_gradient)
 }
@@ -491,17 +513,20 @@ pub fn upper_end(
     let at_activations = with_activations(terms, grid, alive);
     // Experts count where the most is alive while they save something; of equal phases the first is the peak.
     let saving = upper.grows && at_activations > grid.load && at_activations >= grid.least;
-    let saved = |(each, count): (&f64, &f64)| each * count;
     let experts = match saving {
         true => {
-            let layers: f64 = experts.layers.iter().zip(&alive.counts[OTHERS..]).map(saved).sum();
+            let (mut layers, mut slot) = (0.0, 0);
+            while slot < SLOTS.min(alive.used.saturating_sub(OTHERS)) {
+                layers += experts.layers[slot] * alive.counts[OTHERS + slot];
+                slot += 1;
+            }
             layers + experts.module * alive.counts[MODULES]
         }
         false => 0.0,
     };
     // As for what is taken, casts of floats saturate.
     let bytes = |float: f64| (float as u64).min(super::MOST);
-    let allocated = bytes(allocated(terms, grid, alive));
+    let allocated = bytes(allocated_with(at_activations, terms, grid, alive));
     let high = upper.allocated((0, allocated), bytes(experts));
     upper.taken(high, reserved(plan, allocated, 0), outside)
 }

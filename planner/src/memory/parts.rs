@@ -106,8 +106,10 @@ impl Add for Saved {
 
 impl AddAssign for Saved {
     fn add_assign(&mut self, other: Saved) {
-        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
-            *mine += theirs;
+        let mut part = 0;
+        while part < PARTS.len() {
+            self.0[part] += other.0[part];
+            part += 1;
         }
     }
 }

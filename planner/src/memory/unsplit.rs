@@ -29,6 +29,18 @@ pub fn of_experts(at: &Setting<'_>, tensors: Wide, size: Wide) -> Wide {
     tensors * each * UNSPLIT_TENSOR * above / SMALL
 }
 
+/// What the smallest hole that takes a tensor whole has beyond it.
+fn rest_of_hole(size: Wide, holes: &[Wide]) -> Wide {
+    let mut least = None;
+    for hole in holes {
+        let rest = hole.saturating_sub(size).float();
+        if rest > 0.0 && rest <= least.unwrap_or(REST.float()) {
+            least = Some(rest);
+        }
+    }
+    Wide::floor(least.unwrap_or(0.0))
+}
+
 /// What the blocks of a dense layer's tensors take over their sizes: a tensor that is freed leaves a hole, which another
 /// that is up to 1 MiB smaller takes whole.
 pub fn of_layer(at: &Setting<'_>, kind: LayerKind) -> Wide {
@@ -51,6 +63,11 @@ pub fn of_layer(at: &Setting<'_>, kind: LayerKind) -> Wide {
         token * first * width,
         token * width,
     ];
-    let hole = |size: Wide| sizes.into_iter().filter(|&other| other > size && other - size <= REST).min();
-    sizes.into_iter().filter(|&size| size > SMALL).filter_map(|size| Some(hole(size)? - size)).sum()
+    let mut sum = Wide::ZERO;
+    for size in sizes {
+        if size > SMALL {
+            sum += rest_of_hole(size, &sizes);
+        }
+    }
+    sum
 }

@@ -173,12 +173,20 @@ impl Add<Wide> for u64 {
 
 impl Sum for Wide {
     fn sum<I: Iterator<Item = Wide>>(all: I) -> Wide {
-        all.fold(Wide::ZERO, Add::add)
+        let mut sum = 0.0;
+        for one in all {
+            sum += one.0;
+        }
+        Wide(sum)
     }
 }
 
 impl<'a> Sum<&'a Wide> for Wide {
     fn sum<I: Iterator<Item = &'a Wide>>(all: I) -> Wide {
-        all.copied().sum()
+        let mut sum = 0.0;
+        for one in all {
+            sum += one.0;
+        }
+        Wide(sum)
     }
 }
