@@ -186,14 +186,7 @@ pub struct ClassTerms {
 
 impl Default for ClassTerms {
     fn default() -> ClassTerms {
-        ClassTerms {
-            each: [0.0; COUNTED],
-            used: 0,
-            forward: 0.0,
-            backward: 0.0,
-            gathered: 0.0,
-            stream: 0.0,
-        }
+        ClassTerms { each: [0.0; COUNTED], used: 0, forward: 0.0, backward: 0.0, gathered: 0.0, stream: 0.0 }
     }
 }
 

@@ -27,6 +27,11 @@ pub(super) fn whole(search: &Search) -> SearchAnswer {
     search.run()
 }
 
+/// The same from what was found of all parts.
+pub(super) fn answer_of(search: &Search, found: &Partial) -> SearchAnswer {
+    search.finish(found, &search.simulated(&search.shortlist(found)))
+}
+
 /// A plan with its seconds, to the bit, its peak and its group.
 type Found = (Settings, u64, u64, Group);
 
@@ -52,7 +57,9 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
     let dense = Plan::fill(file).plan.unwrap().model.moe.is_none();
     let mut brute: Vec<Found> = Vec::new();
     let mut evaluated = 0;
-    let one = whole(&search).rows.first().map(|row| row.settings.clone()).unwrap();
+    // What no axis says is the same of all.
+    let first = Group::ALL.into_iter().find_map(|group| partial.group(group).best.first()).unwrap();
+    let one = search.settings(&first.candidate).unwrap();
     let shardings: Vec<Option<Sharding>> = match &request.axes.fsdp_strategy {
         Some(named) => named.iter().copied().map(Some).collect(),
         None => vec![None],
@@ -183,18 +190,20 @@ fn check_kept(preset: &str, nodes: u64, training: Value, change: impl Fn(&mut Re
     let cluster = json!({"gpu": "h100-sxm", "nodes": nodes});
     let mut request = Request::new(file(preset, "megatron", cluster, training));
     change(&mut request);
-    check_one_by_one(&Search::new(&request).unwrap())
+    let search = Search::new(&request).unwrap();
+    let kept = all_of(&search);
+    check_one_by_one(&search, &kept);
+    kept
 }
 
-/// The same of any search.
-pub(super) fn check_one_by_one(search: &Search) -> Partial {
-    let kept = all_of(search);
+/// The same of what was found of all parts of any search.
+pub(super) fn check_one_by_one(search: &Search, kept: &Partial) {
     let mut worker = Worker::one_by_one(search);
     let mut single = Partial::default();
     (0..search.parts()).for_each(|part| worker.run(part, &mut single));
     assert_eq!(kept.refused, single.refused);
     let counts = |partial: &Partial| [partial.valid, partial.fits.count, partial.tight.count];
-    assert_eq!(counts(&kept), counts(&single));
+    assert_eq!(counts(kept), counts(&single));
     for group in Group::ALL {
         for (kept, single) in kept.group(group).best.iter().zip(&single.group(group).best) {
             assert_eq!(kept, single, "{:?}", search.settings(&single.candidate));
@@ -203,8 +212,7 @@ pub(super) fn check_one_by_one(search: &Search) -> Partial {
     // Bounds spare one of them most steps.
     assert!(kept.computed <= single.computed && single.computed <= single.valid);
     single.computed = kept.computed;
-    assert!(kept == single);
-    kept
+    assert!(*kept == single);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod changed;
 mod count;
+mod names;
 mod steps;
 
 use std::collections::VecDeque;
@@ -26,6 +27,9 @@ pub struct Arguments {
     /// Only these steps
     #[arg(long, value_enum, num_args = 1.., value_name = "STEP")]
     only: Vec<Step>,
+    /// Run nothing; write the names of all tests to docs/measurements/test-names.txt, to be compared with those of another commit
+    #[arg(long, conflicts_with = "only")]
+    list: bool,
 }
 
 struct Outcome {
@@ -36,6 +40,9 @@ struct Outcome {
 
 /// Runs the steps.
 pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.list {
+        return names::write(place);
+    }
     let all = <Step as clap::ValueEnum>::value_variants();
     let chosen: Vec<Step> = all
         .iter()

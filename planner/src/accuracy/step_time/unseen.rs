@@ -254,7 +254,11 @@ fn half_width(rows: &[&Row]) -> Option<f64> {
 /// # Errors
 /// A sentence, when a file of the project is not in its format.
 pub fn derive(splits: &Splits) -> Result<Ranges, String> {
-    let rows = unseen(splits)?;
+    ranges_of(&unseen(splits)?)
+}
+
+/// The same from the rows.
+fn ranges_of(rows: &[Row]) -> Result<Ranges, String> {
     let mut classes = runs()?;
     for row in rows.iter().filter(|row| row.stands_for.is_some()) {
         classes.entry(row.class.clone()).or_default();
@@ -312,10 +316,14 @@ mod tests {
     use super::*;
     use crate::accuracy::step_time::splits;
     use crate::time::ranges;
+    use std::sync::LazyLock;
+
+    /// Predicting all rows takes most of the tests' time.
+    static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| unseen(&splits().unwrap()).unwrap());
 
     #[test]
     fn ranges_hold_nine_of_ten_steps_that_the_constants_had_not_seen() {
-        let rows = unseen(&splits().unwrap()).unwrap();
+        let rows = &*ROWS;
         for class in &ranges().classes {
             for said in [Said::Known, Said::Own, Said::Others, Said::Nothing] {
                 let like: Vec<&Row> = rows
@@ -331,7 +339,7 @@ mod tests {
             }
         }
         // As users get them, with what widens them: of Megatron Bridge's tables, other layouts and other models.
-        for group in groups(&rows).iter().filter(|group| group.counts && group.n >= ENOUGH) {
+        for group in groups(rows).iter().filter(|group| group.counts && group.n >= ENOUGH) {
             let (dataset, told, left_out) = group.of;
             let share = group.within as f64 / group.n as f64;
             assert!(share >= 0.8, "{dataset} {told} {}: {share}", left_out.name());
@@ -340,7 +348,7 @@ mod tests {
 
     #[test]
     fn the_shipped_ranges_are_those_that_the_rows_give() {
-        let derived = derive(&splits().unwrap()).unwrap();
+        let derived = ranges_of(&ROWS).unwrap();
         let names = |of: &Ranges| of.classes.iter().map(|class| class.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&derived), names(ranges()));
         for (ours, theirs) in ranges().classes.iter().zip(&derived.classes) {

@@ -17,7 +17,17 @@ fn looked_up(mapped: &Mapped, offset: &[u64], extent: &[u64]) -> Vec<Option<(usi
 }
 
 fn check(mapped: &Mapped, offset: &[u64], extent: &[u64], from: u64, to: u64) -> Result<(), TestCaseError> {
-    let wanted = looked_up(mapped, offset, extent);
+    check_against(&looked_up(mapped, offset, extent), mapped, (offset, extent), from, to)
+}
+
+/// The same where it is known where each element is.
+fn check_against(
+    wanted: &[Option<(usize, u64)>],
+    mapped: &Mapped,
+    (offset, extent): (&[u64], &[u64]),
+    from: u64,
+    to: u64,
+) -> Result<(), TestCaseError> {
     let mut found = vec![None; wanted.len()];
     for run in runs(mapped, offset, extent, from, to) {
         prop_assert!(run.count > 0);
@@ -27,7 +37,7 @@ fn check(mapped: &Mapped, offset: &[u64], extent: &[u64], from: u64, to: u64) ->
             *place = Some((run.part, run.first + at * run.stride));
         }
     }
-    for (at, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+    for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let inside = (from..to).contains(&(at as u64));
         prop_assert_eq!(*found, wanted.filter(|_| inside), "{} at {}", &mapped.name, at);
     }
@@ -71,8 +81,9 @@ fn every_slice_is_read_as_it_is_looked_up() {
         }
         let all: u64 = extent.iter().product();
         let (from, to) = (u64::from(from) % (all + 1), u64::from(to) % (all + 1));
-        check(mapped, &offset, &extent, 0, all)?;
-        check(mapped, &offset, &extent, from.min(to), from.max(to))?;
+        let wanted = looked_up(mapped, &offset, &extent);
+        check_against(&wanted, mapped, (&offset, &extent), 0, all)?;
+        check_against(&wanted, mapped, (&offset, &extent), from.min(to), from.max(to))?;
     });
 }
 
@@ -159,6 +170,7 @@ fn merged_dims_have_the_same_elements_in_the_same_order() {
     for mapped in maps().iter().flat_map(|map| &map.parameters).filter(|mapped| mapped.shape.len() > 2) {
         let last = mapped.shape.len() - 1;
         let product = |dims: &[u64]| dims.iter().product::<u64>();
+        let each = looked_up(mapped, &vec![0; mapped.shape.len()], &mapped.shape);
         for shape in [
             vec![product(&mapped.shape[..last]), mapped.shape[last]],
             vec![mapped.shape[0], product(&mapped.shape[1..])],
@@ -166,13 +178,15 @@ fn merged_dims_have_the_same_elements_in_the_same_order() {
         ] {
             let merged = mapped.of_shape(&shape).unwrap_or_else(|| panic!("{} {shape:?}", mapped.name));
             merged_some += 1;
-            let named = |mapped: &Mapped, shape: &[u64]| -> Vec<Option<(String, u64)>> {
-                let offset = vec![0; shape.len()];
-                let found = looked_up(mapped, &offset, shape).into_iter();
-                found.map(|one| one.map(|(part, at)| (mapped.parts[part].tensor.clone(), at))).collect()
-            };
-            assert_eq!(named(&merged, &shape), named(mapped, &mapped.shape), "{} {shape:?}", mapped.name);
-            check(&merged, &vec![0; shape.len()], &shape, 0, u64::MAX).unwrap();
+            let offset = vec![0; shape.len()];
+            let merged_each = looked_up(&merged, &offset, &shape);
+            assert_eq!(merged_each.len(), each.len(), "{} {shape:?}", mapped.name);
+            for (&one, &other) in merged_each.iter().zip(&each) {
+                let one = one.map(|(part, at)| (&merged.parts[part].tensor, at));
+                let other = other.map(|(part, at)| (&mapped.parts[part].tensor, at));
+                assert_eq!(one, other, "{} {shape:?}", mapped.name);
+            }
+            check_against(&merged_each, &merged, (&offset, &shape), 0, u64::MAX).unwrap();
         }
         assert_eq!(mapped.of_shape(&[product(&mapped.shape) + 1]), None);
     }
