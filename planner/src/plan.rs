@@ -217,7 +217,7 @@ impl Plan {
                 let set = framework.as_ref().is_some_and(|answer| answer.sets.contains_key(&finding.field));
                 !(set && finding.severity == Severity::Warning)
             }));
-            if !has_error(&findings) {
+            if cfg!(feature = "nonuniform") && !has_error(&findings) {
                 match nonuniform::plan_failures(plan) {
                     Ok(nonuniform) => plan.nonuniform = nonuniform,
                     Err(finding) => findings.push(*finding),

@@ -90,7 +90,8 @@ fn fill(root: &Path, modules: &Path, output: &Path, profile: Option<&str>, index
                 let bytes = read(&root.join(file))?;
                 let stem = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
                 let name = format!("{stem}-{}.css", hash(&bytes));
-                std::fs::write(output.join(&name), bytes)?;
+                let text = String::from_utf8(bytes).with_context(|| format!("{file} is not UTF-8"))?;
+                std::fs::write(output.join(&name), comments::without(&text))?;
                 format!("<link rel=\"stylesheet\" href=\"/{name}\" />")
             }
             Link::Module { program, profile: own, worker } => {

@@ -1,8 +1,8 @@
 //! Functions of a module beside those that are like them.
 //!
 //! gzip finds only what stands in the last 32 KiB, too, and wasm-bindgen writes functions from the largest to the smallest. Those of one
-//! generic function take the same types and end alike; in the order of their types, and then of their last bytes, they stand side by
-//! side, and the page's module is 5 % smaller when it is sent.
+//! generic function take the same types and end alike; in the order of their types, then of their last four bytes, and then of their lengths,
+//! they stand side by side, and the page's module is 5 % smaller when it is sent.
 
 use anyhow::{Context, Result, ensure};
 use wasm_encoder::reencode::{Error, Reencode};
@@ -47,8 +47,12 @@ impl Order {
         ensure!(types.len() == bodies.len(), "{} functions have {} bodies", types.len(), bodies.len());
         let mut from: Vec<usize> = (0..bodies.len()).collect();
         from.sort_by(|&one, &other| {
-            let ends = || bodies[one].iter().rev().cmp(bodies[other].iter().rev());
-            types[one].cmp(&types[other]).then_with(ends)
+            let [mine, theirs] = [one, other].map(|place| bodies[place]);
+            let last = |body: &[u8]| [1, 2, 3, 4].map(|back| body.len().checked_sub(back).map(|at| body[at]));
+            let ends = || mine.iter().rev().cmp(theirs.iter().rev());
+            (types[one], last(mine), mine.len())
+                .cmp(&(types[other], last(theirs), theirs.len()))
+                .then_with(ends)
         });
         let mut to = vec![0; from.len()];
         for (place, &was) in (0..).zip(&from) {
