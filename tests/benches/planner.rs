@@ -91,13 +91,13 @@ fn closed_form(criterion: &mut Criterion) {
         plan("deepseek-v3", 256, r#"{"tp":2,"pp":8,"ep":16,"first_stage_layers":6,"last_stage_layers":7}"#);
     let setup = planner::time::setup(&plan).unwrap_or_else(|reason| panic!("{reason}"));
     let machine = setup.machine(&planner::time::constants::table().values());
-    let terms = planner::time::Terms::new(&machine, &setup.split, &setup.manner, &setup.shape);
+    let terms = planner::time::Terms::new(&machine, &setup.split, &setup.options, &setup.shape);
     let pipe = setup.pipe(&machine);
     criterion.bench_function("step time of DeepSeek-V3 from kept layer terms", |bench| {
         bench.iter(|| planner::time::step(&machine, &terms, &setup.stages, &pipe, &setup.data).total());
     });
     criterion.bench_function("layer terms of DeepSeek-V3", |bench| {
-        bench.iter(|| planner::time::Terms::new(&machine, &setup.split, &setup.manner, &setup.shape));
+        bench.iter(|| planner::time::Terms::new(&machine, &setup.split, &setup.options, &setup.shape));
     });
     criterion.bench_function("time answer of DeepSeek-V3 on 2,048 GPUs", |bench| {
         bench.iter(|| planner::time::answer(&plan));

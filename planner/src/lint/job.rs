@@ -77,7 +77,7 @@ impl Job {
         self.components.get(index)
     }
 
-    /// Works out counts.
+    /// WorkTables out counts.
     pub fn conclude(&mut self) {
         if self.is_heterogeneous() {
             let component = |given: &[Given]| {

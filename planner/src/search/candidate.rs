@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::Objective;
 
-/// A candidate: values of the axes, and indices into its corner's lists. Ordered by them.
+/// A candidate: values of the axes, and indices into its subspace's lists. Ordered by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Candidate {
-    /// The corner.
-    pub corner: u32,
+    /// The subspace.
+    pub subspace: u32,
     /// Tensor parallel.
     pub tp: u32,
     /// Context parallel.

@@ -6,18 +6,20 @@ use super::tables::Held;
 use super::worker::seconds;
 use crate::memory::kept::{self, Class, ClassTerms, ExpertTerms, GridTerms, LayerTerms, Upper};
 use crate::plan::Plan;
-use crate::time::{Around, Longest, Machine, Pipe, Recompute, Stages, State, Terms, Whole, Works, step_of};
+use crate::time::{
+    Longest, Machine, ModelBound, Pipe, Recompute, Stages, State, StepOverhead, Terms, WorkTables, step_of,
+};
 
 /// What depends on the rank grid without its stages, and on the micro batch.
 pub(super) struct Cells {
-    pub(super) works: Works,
+    pub(super) works: WorkTables,
     /// By what is recomputed.
     pub(super) sets: Vec<Cell>,
     /// What holds for every set: bytes at least and at most, and seconds.
     pub(super) bytes: [Saved; 2],
     /// Classes of stages whose bytes are known.
     pub(super) known: Vec<bool>,
-    pub(super) whole: Whole,
+    pub(super) whole: ModelBound,
     /// The high end of likely ranges.
     pub(super) upper: Upper,
 }
@@ -43,7 +45,7 @@ pub(super) struct Cell {
     /// Share of host time that graphs leave.
     pub(super) host_share: f64,
     /// What every pipeline takes at least.
-    pub(super) whole: Whole,
+    pub(super) whole: ModelBound,
     /// Once they were asked for: the step of few candidates is computed.
     pub(super) terms: Option<Box<Terms>>,
     /// The longest stage of each composition of one grid, once it was asked for.
@@ -93,7 +95,7 @@ pub(super) struct OfPipe<'a> {
     pub(super) composition: (usize, &'a Stages),
     /// Whether these hold each layer once, so that a step has a bound.
     pub(super) bounded: bool,
-    pub(super) around: Around,
+    pub(super) around: StepOverhead,
     pub(super) timed: Pipe,
     pub(super) state: State,
     pub(super) outside: u64,
@@ -130,7 +132,7 @@ impl OfPipe<'_> {
     /// Computes all sets. Gives whether all of them are too large.
     pub(super) fn put(&self, cells: &mut Cells, plan: &Plan, sink: &mut Sink) -> bool {
         let OfPipe { machine, composition: (number, stages), timed, .. } = self;
-        let least = |whole: &Whole| match self.bounded {
+        let least = |whole: &ModelBound| match self.bounded {
             true => whole.least_seconds(machine, timed, &self.state, &self.around),
             false => 0.0,
         };

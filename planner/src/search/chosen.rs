@@ -31,9 +31,9 @@ impl Search {
         let alike =
             |one: &&(usize, &Ranked)| one.1.1.is_some() == simulated && of(one.1).is_like(&first, objective);
         let simple = |(place, (scored, _)): &(usize, &Ranked)| {
-            let corner = self.space.corners.get(scored.candidate.corner as usize);
-            let class = corner.map_or(u8::MAX, |corner| corner.classes.class(&scored.candidate));
-            let capacity = corner.and_then(|corner| corner.plan.cluster.capacity_bytes());
+            let subspace = self.space.subspaces.get(scored.candidate.subspace as usize);
+            let class = subspace.map_or(u8::MAX, |subspace| subspace.classes.class(&scored.candidate));
+            let capacity = subspace.and_then(|subspace| subspace.plan.cluster.capacity_bytes());
             let taken = capacity.map_or(0, |capacity| scored.peak_bytes / (capacity / MEMORY_STEPS).max(1));
             (class, taken, *place)
         };
@@ -95,8 +95,8 @@ impl Search {
             (&axes.micro_batch_size, ("training.micro_batch_size", |one| one.micro_batch_size.into())),
             (&axes.nodes, ("cluster.nodes", |one| one.nodes.into())),
         ];
-        let corner = self.space.corners.first();
-        let experts = corner.is_some_and(|corner| corner.plan.model.moe.is_some());
+        let subspace = self.space.subspaces.first();
+        let experts = subspace.is_some_and(|subspace| subspace.plan.model.moe.is_some());
         let fsdp = first.runtime.facts().shards_parameters;
         let means = |field: &str| match field {
             "layout.ep" | "layout.etp" => experts,

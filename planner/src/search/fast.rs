@@ -14,7 +14,7 @@ use super::worker::{Grids, alike};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
 use crate::memory::kept::{self, GridTerms, LayerTerms, Upper};
 use crate::settings::Schedule;
-use crate::time::{self, Around, DataParallel, Pipe, Recompute, State, Whole, Works};
+use crate::time::{self, DataParallel, ModelBound, Pipe, Recompute, State, StepOverhead, WorkTables};
 
 /// What depends on the rank grid, stages included.
 struct Grid {
@@ -67,35 +67,35 @@ impl OnGrid {
 
 /// Seconds that depend on the rank grid without its stages, and on the micro batch.
 pub(super) struct Times {
-    pub(super) works: Works,
+    pub(super) works: WorkTables,
     /// By what is recomputed, with the share of host time that graphs leave, and what every pipeline takes at least.
-    sets: Vec<(Recompute, f64, Whole)>,
+    sets: Vec<(Recompute, f64, ModelBound)>,
     /// What holds for every set.
-    pub(super) whole: Whole,
+    pub(super) whole: ModelBound,
 }
 
 impl Grids<'_> {
     /// Computes all candidates of the part from kept terms.
     pub(super) fn run_kept(&mut self, tables: &mut Tables) {
-        let usual = [self.corner.usual_sp(self.part.tp)];
-        let corner = self.corner;
-        let Some((_, training)) = corner.recompute.first() else {
+        let usual = [self.subspace.usual_sp(self.part.tp)];
+        let subspace = self.subspace;
+        let Some((_, training)) = subspace.recompute.first() else {
             // Nothing is left to compute, but what was refused is counted.
             return self.refuse_everything();
         };
-        for &sp in corner.sp.as_deref().unwrap_or(&usual) {
+        for &sp in subspace.sp.as_deref().unwrap_or(&usual) {
             self.plan.training.micro_batch_size = 1;
             self.set_recompute(training);
-            if self.sink.dismisses() && !corner.micro_batches.iter().any(|&size| self.divides_batch(size)) {
+            if self.sink.dismisses() && !subspace.micro_batches.iter().any(|&size| self.divides_batch(size)) {
                 continue;
             }
             if self.is_hopeless_whatever_the_batch(tables, sp) {
                 continue;
             }
-            let mut sizes = Sizes::new(corner.micro_batches.len(), self.least_known(sp));
+            let mut sizes = Sizes::new(subspace.micro_batches.len(), self.least_known(sp));
             self.find_first(tables, &mut sizes, sp);
             let mut grids = None;
-            for (place, &micro_batch) in corner.micro_batches.iter().enumerate() {
+            for (place, &micro_batch) in subspace.micro_batches.iter().enumerate() {
                 // Nothing that fits is left for a larger micro batch.
                 let full = |grids: &Vec<Grid>| grids.iter().all(|grid| grid.is_too_large(self.sink));
                 if self.sink.only_first() && grids.as_ref().is_some_and(full) {
@@ -120,7 +120,7 @@ impl Grids<'_> {
 
     /// What a step of the part takes at least whatever the micro batch is; 0 where that was not asked for.
     fn least_known(&self, sp: bool) -> f64 {
-        self.least.get(&alike(self.corner, &self.part, sp, self.part.cp)).copied().unwrap_or(0.0)
+        self.least.get(&alike(self.subspace, &self.part, sp, self.part.cp)).copied().unwrap_or(0.0)
     }
 
     /// Finds the smallest micro batch with which a step may be fast enough, among those that may be at all: with a smaller one
@@ -129,7 +129,7 @@ impl Grids<'_> {
         if !(self.sink.dismisses() && self.sink.knows_enough() && tables.are_whole) {
             return;
         }
-        let all = self.corner.micro_batches.iter().copied().enumerate();
+        let all = self.subspace.micro_batches.iter().copied().enumerate();
         let open: Vec<(usize, u64)> =
             all.filter(|(place, size)| self.is_open(tables, None, *size, sizes.least(*place))).collect();
         let (mut from, mut to) = (0, open.len());
@@ -168,14 +168,14 @@ impl Grids<'_> {
         let is_open = |stages: usize| !self.is_stage_hopeless(tables, stages, micro_batch, least);
         match grids {
             Some(grids) => grids.iter().any(|grid| is_open(grid.stages) && !grid.is_too_large(self.sink)),
-            None => (0..self.corner.stages.len()).any(is_open),
+            None => (0..self.subspace.stages.len()).any(is_open),
         }
     }
 
     /// Whether a number of stages does not go with a micro batch, or can't matter for the first row with one so large, where
     /// `least` seconds are what a step of the part takes whatever the micro batch is: a stage stands still for some of them.
     fn is_stage_hopeless(&self, tables: &Tables, stages: usize, micro_batch: u64, least: f64) -> bool {
-        let Some((&pp, row)) = self.corner.stages.get(stages).zip(tables.rows.get(stages)) else {
+        let Some((&pp, row)) = self.subspace.stages.get(stages).zip(tables.rows.get(stages)) else {
             return true;
         };
         let Some(microbatches) = self.microbatches(micro_batch, pp) else { return true };
@@ -200,11 +200,11 @@ impl Grids<'_> {
 
     /// What a step of any pipeline and micro batch takes at least, were `cp` the part's context parallelism.
     fn least_of_batches(&mut self, tables: &mut Tables, sp: bool, cp: u64) -> f64 {
-        let key = alike(self.corner, &self.part, sp, cp);
+        let key = alike(self.subspace, &self.part, sp, cp);
         if let Some(least) = self.least.get(&key) {
             return *least;
         }
-        let micro_batch = self.corner.micro_batches.iter().copied().max().unwrap_or(1);
+        let micro_batch = self.subspace.micro_batches.iter().copied().max().unwrap_or(1);
         let part = std::mem::replace(&mut self.part.cp, cp);
         self.plan.training.micro_batch_size = micro_batch;
         let least = self.times_of_all(tables, sp).map_or(0.0, |times| self.least_seconds(&times));
@@ -216,7 +216,7 @@ impl Grids<'_> {
 
     /// Whether a micro batch divides the batch with some number of stages.
     pub(super) fn divides_batch(&self, micro_batch: u64) -> bool {
-        self.corner.stages.iter().any(|&pp| self.microbatches(micro_batch, pp).is_some())
+        self.subspace.stages.iter().any(|&pp| self.microbatches(micro_batch, pp).is_some())
     }
 
     /// Micro batches of so many sequences on so many stages; none where they don't divide the batch, or the axes the ranks.
@@ -247,8 +247,8 @@ impl Grids<'_> {
     }
 
     fn refuse_everything(&mut self) {
-        let all = self.corner.candidates_of_grid();
-        for (rule, count) in &self.corner.refused_recompute {
+        let all = self.subspace.candidates_of_grid();
+        for (rule, count) in &self.subspace.refused_recompute {
             let sets = self.sets().max(1);
             self.refuse(rule, all / sets * count);
         }
@@ -256,14 +256,14 @@ impl Grids<'_> {
 
     /// The grids that rules allow whatever the micro batch is, and that may be fast enough with some.
     fn grids(&mut self, tables: &mut Tables, sp: bool, sizes: &Sizes) -> Vec<Grid> {
-        let corner = self.corner;
+        let subspace = self.subspace;
         let mut found = Vec::new();
         let by_batch = self.plan.training.low_precision.is_some();
-        for (stages, &pp) in corner.stages.iter().enumerate() {
+        for (stages, &pp) in subspace.stages.iter().enumerate() {
             let hopeless = |(place, &size): (usize, &u64)| {
                 self.is_stage_hopeless(tables, stages, size, sizes.least(place))
             };
-            if self.sink.dismisses() && corner.micro_batches.iter().enumerate().all(hopeless) {
+            if self.sink.dismisses() && subspace.micro_batches.iter().enumerate().all(hopeless) {
                 continue;
             }
             self.set_grid(pp, sp);
@@ -271,7 +271,7 @@ impl Grids<'_> {
             // In low precision the micro batch decides, unless there are no whole ranks at all.
             let broken = first_broken(&Shape::of(self.plan), Aspect::Grid);
             if let Some((rule, _)) = broken.filter(|_| !by_batch || !self.divides(pp)) {
-                let batches = corner.micro_batches.len() as u64;
+                let batches = subspace.micro_batches.len() as u64;
                 self.refuse(rule, self.sets_and_pipes(stages).saturating_mul(batches));
                 continue;
             }
@@ -282,13 +282,13 @@ impl Grids<'_> {
                 pipe: inputs.pipe(),
                 data: inputs.data(),
                 states: Vec::new(),
-                open: (0..corner.pipes.get(stages).map_or(0, |pipes| pipes.len()))
+                open: (0..subspace.pipes.get(stages).map_or(0, |pipes| pipes.len()))
                     .map(|number| number as u16)
                     .collect(),
                 times: Vec::new(),
                 outside: kept::outside(self.plan),
                 stages,
-                pipes: vec![None; corner.pipes.get(stages).map_or(0, |pipes| pipes.len())],
+                pipes: vec![None; subspace.pipes.get(stages).map_or(0, |pipes| pipes.len())],
             });
         }
         found
@@ -309,7 +309,7 @@ impl Grids<'_> {
         (mut times, least): (Option<Times>, f64),
         sp: bool,
     ) {
-        let corner = self.corner;
+        let subspace = self.subspace;
         let by_batch = self.plan.training.low_precision.is_some();
         let hides = self.hides();
         let sets = self.sets();
@@ -324,7 +324,7 @@ impl Grids<'_> {
             {
                 continue;
             }
-            let Some((&pp, pipes)) = corner.stages.get(stages).zip(corner.pipes.get(stages)) else {
+            let Some((&pp, pipes)) = subspace.stages.get(stages).zip(subspace.pipes.get(stages)) else {
                 continue;
             };
             self.set_grid(pp, sp);
@@ -379,7 +379,7 @@ impl Grids<'_> {
                     continue;
                 }
                 valid += 1;
-                let far = self.sink.all_far(corner.recompute.len() as u64, known.least_bytes);
+                let far = self.sink.all_far(subspace.recompute.len() as u64, known.least_bytes);
                 if far || known.too_large && self.sink.only_first() {
                     continue;
                 }
@@ -414,7 +414,7 @@ impl Grids<'_> {
                     machine,
                     composition: (composition, stages_of),
                     bounded: *whole,
-                    around: Around::of(machine, terms, &timed, &grid.data, &state),
+                    around: StepOverhead::of(machine, terms, &timed, &grid.data, &state),
                     timed,
                     state,
                     outside: grid.outside,
@@ -471,13 +471,14 @@ impl Grids<'_> {
     /// The seconds of a micro batch.
     pub(super) fn times(&self, clock: &Clock) -> Times {
         let inputs = time::inputs_at_least(self.plan, clock.profile);
-        let works = Works::new(&clock.machine, &inputs.split(), &inputs.manner(), &clock.shape);
+        let works = WorkTables::new(&clock.machine, &inputs.split(), &inputs.options(), &clock.shape);
         let of = |(again, &host_share): (&Option<Recompute>, &f64)| match again {
-            Some(again) => (*again, host_share, Whole::of(&clock.machine, &works, again, host_share)),
-            None => (Recompute::default(), host_share, Whole::default()),
+            Some(again) => (*again, host_share, ModelBound::of(&clock.machine, &works, again, host_share)),
+            None => (Recompute::default(), host_share, ModelBound::default()),
         };
-        let sets: Vec<(Recompute, f64, Whole)> = clock.again.iter().zip(&clock.host_shares).map(of).collect();
-        let whole = sets.iter().map(|(_, _, whole)| *whole).reduce(Whole::join).unwrap_or_default();
+        let sets: Vec<(Recompute, f64, ModelBound)> =
+            clock.again.iter().zip(&clock.host_shares).map(of).collect();
+        let whole = sets.iter().map(|(_, _, whole)| *whole).reduce(ModelBound::join).unwrap_or_default();
         Times { works, sets, whole }
     }
 

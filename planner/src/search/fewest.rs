@@ -3,7 +3,7 @@
 use super::Search;
 use super::partial::Partial;
 use super::request::{Axis, Bounds, Limits, Request};
-use super::space::{Corner, idle};
+use super::space::{Subspace, idle};
 use crate::layout::Split;
 use crate::memory;
 use crate::plan::{Plan, assumed_batch};
@@ -129,13 +129,13 @@ impl Request {
 impl Search {
     /// Nodes without which no plan of the search fits: ranks keep every parameter, its gradient and its state once at least.
     pub(super) fn nodes_at_least(&self) -> u64 {
-        let of = |corner: &Corner| -> Option<u64> {
-            let capacity = corner.plan.cluster.capacity_bytes()?.max(1);
-            let gpus = kept_at_least(&corner.plan).div_ceil(capacity);
-            Some(gpus.div_ceil(corner.plan.cluster.gpus_per_node.max(1)))
+        let of = |subspace: &Subspace| -> Option<u64> {
+            let capacity = subspace.plan.cluster.capacity_bytes()?.max(1);
+            let gpus = kept_at_least(&subspace.plan).div_ceil(capacity);
+            Some(gpus.div_ceil(subspace.plan.cluster.gpus_per_node.max(1)))
         };
         // Where the memory of a GPU is not known everything fits.
-        self.space.corners.iter().map(|corner| of(corner).unwrap_or(1)).min().unwrap_or(1).max(1)
+        self.space.subspaces.iter().map(|subspace| of(subspace).unwrap_or(1)).min().unwrap_or(1).max(1)
     }
 }
 

@@ -112,7 +112,7 @@ fn no_plan_fits_on_fewer_nodes_than_hold_what_ranks_keep() {
         request.plan.training.global_batch_size = Some(32);
         let search = Search::new(&request).unwrap();
         let answer = whole(&search);
-        let least = search.space.corners.iter().map(|corner| fewest::kept_at_least(&corner.plan)).min();
+        let least = search.space.subspaces.iter().map(|subspace| fewest::kept_at_least(&subspace.plan)).min();
         let least = least.unwrap();
         for row in answer.rows.iter().chain(&answer.front) {
             let plan = Plan::resolve(&row.apply(&request.plan)).plan.unwrap();

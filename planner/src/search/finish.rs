@@ -7,7 +7,7 @@ use super::candidate::{Candidate, Key, Scored};
 use super::chosen::Ranked;
 use super::partial::{Kept, Partial};
 use super::room::Group;
-use super::space::Corner;
+use super::space::Subspace;
 use super::{Search, Simulated};
 use crate::memory;
 use crate::plan::Plan;
@@ -117,9 +117,9 @@ impl Search {
     /// What an objective or a figure does not mean here.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        let corners = &self.space.corners;
+        let subspaces = &self.space.subspaces;
         if let Some(gpu) =
-            corners.iter().map(|one| one.plan.cluster.gpu).find(|gpu| gpu.capacity_bytes.is_none())
+            subspaces.iter().map(|one| one.plan.cluster.gpu).find(|gpu| gpu.capacity_bytes.is_none())
         {
             notes.push(format!(
                 "the memory of {} is not known, so nothing is refused as too large: before the worker starts it compares what all ranks take with the memory of its machine",
@@ -127,26 +127,26 @@ impl Search {
             ));
         }
         let priced = matches!(self.request.objective, Objective::Cheapest | Objective::Deadline);
-        if priced && corners.iter().any(|corner| corner.price.is_none()) {
+        if priced && subspaces.iter().any(|subspace| subspace.price.is_none()) {
             notes.push(
                 "no price is known, so the cheapest plan is the one with the fewest GPU hours; cluster.price_per_gpu_hour says the price".to_owned(),
             );
         }
-        let worlds = |corner: &Corner| corner.plan.world_size();
-        let alike = corners.windows(2).all(|pair| worlds(&pair[0]) == worlds(&pair[1]));
-        let prices = |corner: &Corner| corner.price;
-        if priced && alike && corners.windows(2).all(|pair| prices(&pair[0]) == prices(&pair[1])) {
-            let gpus = corners.first().map_or(0, worlds);
+        let worlds = |subspace: &Subspace| subspace.plan.world_size();
+        let alike = subspaces.windows(2).all(|pair| worlds(&pair[0]) == worlds(&pair[1]));
+        let prices = |subspace: &Subspace| subspace.price;
+        if priced && alike && subspaces.windows(2).all(|pair| prices(&pair[0]) == prices(&pair[1])) {
+            let gpus = subspaces.first().map_or(0, worlds);
             notes.push(format!(
                 "every plan has {gpus} GPUs at one price, so the cheapest is the fastest; bounds of nodes or several GPUs give a choice, such as nodes=1..{}",
-                corners.first().map_or(1, |corner| corner.plan.cluster.nodes).max(2)
+                subspaces.first().map_or(1, |subspace| subspace.plan.cluster.nodes).max(2)
             ));
         }
         if self.request.objective == Objective::FewestGpus && alike && self.request.fewest.fits.is_none() {
-            let gpus = corners.first().map_or(0, worlds);
+            let gpus = subspaces.first().map_or(0, worlds);
             notes.push(format!(
                 "every plan has {gpus} GPUs, so the fewest are no choice and the fastest stands first; bounds of nodes give one, such as nodes=1..{}",
-                corners.first().map_or(1, |corner| corner.plan.cluster.nodes).max(2)
+                subspaces.first().map_or(1, |subspace| subspace.plan.cluster.nodes).max(2)
             ));
         }
         notes
@@ -181,7 +181,7 @@ impl Search {
         let mut known: BTreeMap<(u32, u64), Vec<Ranked>> = BTreeMap::new();
         ranked.iter().filter(move |one| {
             let (scored, seconds) = one;
-            let cluster = self.clusters.get(scored.candidate.corner as usize).copied().unwrap_or_default();
+            let cluster = self.clusters.get(scored.candidate.subspace as usize).copied().unwrap_or_default();
             let same_bytes = known.entry((cluster, scored.peak_bytes)).or_default();
             let close = |one: f64, other: f64| (one / other - 1.0).abs() < SHOWN;
             let is_like = |(other, others_seconds): &Ranked| {
@@ -218,8 +218,8 @@ impl Search {
         let share = row.step_seconds / step_seconds;
         row.gpu_hours = step_seconds * row.gpus as f64 / 3600.0;
         if row.cost.is_some() {
-            let corner = self.space.corners.get(scored.candidate.corner as usize)?;
-            row.cost = corner.price.map(|price| row.gpu_hours * price);
+            let subspace = self.space.subspaces.get(scored.candidate.subspace as usize)?;
+            row.cost = subspace.price.map(|price| row.gpu_hours * price);
         }
         (row.place, row.group) = (place, group);
         (row.step_seconds, row.simulated) = (step_seconds, simulated.is_some());
@@ -234,7 +234,7 @@ impl Search {
     fn closed_form_row(&self, scored: &Scored) -> Option<Row> {
         let settings = self.settings(&scored.candidate)?;
         let plan = Plan::resolve(&settings.apply(&self.request.plan)).plan?;
-        let corner = self.space.corners.get(scored.candidate.corner as usize)?;
+        let subspace = self.space.subspaces.get(scored.candidate.subspace as usize)?;
         let memory = memory::answer(&plan);
         let time = time::answer(&plan).0?;
         Some(Row {
@@ -253,7 +253,7 @@ impl Search {
             headroom_bytes: memory.capacity_bytes.map(|bytes| bytes as i64 - memory.peak_bytes as i64),
             verdict: memory.verdict,
             gpu_hours: 0.0,
-            cost: corner.price.map(|_| 0.0),
+            cost: subspace.price.map(|_| 0.0),
             days: time.days,
         })
     }
@@ -269,7 +269,7 @@ impl Search {
         crate::order::sort_by_key(&mut candidates, |scored| scored.candidate);
         candidates.dedup_by_key(|scored| scored.candidate);
         for scored in &candidates {
-            let Some(terms) = self.ranking.terms.get(scored.candidate.corner as usize) else { continue };
+            let Some(terms) = self.ranking.terms.get(scored.candidate.subspace as usize) else { continue };
             let used =
                 scored.peak_bytes as f64 - if terms.capacity.is_finite() { terms.capacity } else { 0.0 };
             let seconds = seconds_of(simulated, scored).unwrap_or(scored.seconds);
@@ -310,8 +310,8 @@ impl Search {
     }
 
     fn capacity(&self, scored: &Scored) -> u64 {
-        let corner = self.space.corners.get(scored.candidate.corner as usize);
-        corner.and_then(|corner| corner.plan.cluster.capacity_bytes()).unwrap_or(u64::MAX)
+        let subspace = self.space.subspaces.get(scored.candidate.subspace as usize);
+        subspace.and_then(|subspace| subspace.plan.cluster.capacity_bytes()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn missing(&self, scored: &Scored) -> u64 {

@@ -74,7 +74,7 @@ pub use scope::Scope;
 pub use settings::Settings;
 pub use sharding::Sharding;
 pub use tally::Tally;
-pub use worker::{Desk, Worker};
+pub use worker::{PartCache, Worker};
 
 use candidate::{Key, Terms};
 use request::MOST_KEPT;
@@ -93,7 +93,7 @@ use crate::wire::VERSION;
 pub struct Search {
     request: Request,
     space: Space,
-    /// The cluster of each corner: corners of equal GPUs and nodes are one.
+    /// The cluster of each subspace: subspaces of equal GPUs and nodes are one.
     clusters: Vec<u32>,
     /// How candidates are ordered, and how many are kept.
     ranking: Ranking,
@@ -148,18 +148,18 @@ impl Search {
         let mut known: Vec<(&str, u64)> = Vec::new();
         let mut clusters = Vec::new();
         let mut terms = Vec::new();
-        for corner in &space.corners {
-            let cluster = (corner.plan.cluster.gpu.id, corner.plan.world_size());
+        for subspace in &space.subspaces {
+            let cluster = (subspace.plan.cluster.gpu.id, subspace.plan.world_size());
             let at = known.iter().position(|one| *one == cluster).unwrap_or_else(|| {
                 known.push(cluster);
                 known.len() - 1
             });
             clusters.push(at as u32);
             terms.push(Terms {
-                gpus: corner.plan.world_size() as f64,
-                price: corner.price.unwrap_or(1.0),
-                capacity: corner.plan.cluster.capacity_bytes().map_or(f64::INFINITY, |bytes| bytes as f64),
-                deadline: deadline(&request, &corner.plan),
+                gpus: subspace.plan.world_size() as f64,
+                price: subspace.price.unwrap_or(1.0),
+                capacity: subspace.plan.cluster.capacity_bytes().map_or(f64::INFINITY, |bytes| bytes as f64),
+                deadline: deadline(&request, &subspace.plan),
             });
         }
         let Limits { rows, simulated, .. } = request.limits;
@@ -204,7 +204,7 @@ impl Search {
         self.space.candidates()
     }
 
-    /// Someone who works on parts, with tables that are kept between them.
+    /// A worker, with tables that are kept between parts.
     pub fn worker(&self) -> Worker<'_> {
         Worker::new(self)
     }
@@ -270,18 +270,18 @@ impl Search {
 
     /// The settings of a candidate of this search; none for one of another.
     pub fn settings(&self, candidate: &Candidate) -> Option<Settings> {
-        let corner = self.space.corners.get(candidate.corner as usize)?;
-        let pipe = corner.pipes.get(usize::from(candidate.stages))?.get(usize::from(candidate.pipe))?;
-        let (recompute, _) = corner.recompute.get(usize::from(candidate.recompute))?;
-        let world = corner.plan.world_size();
-        let split = pipe.split.clone().unwrap_or_else(|| corner.plan.split());
+        let subspace = self.space.subspaces.get(candidate.subspace as usize)?;
+        let pipe = subspace.pipes.get(usize::from(candidate.stages))?.get(usize::from(candidate.pipe))?;
+        let (recompute, _) = subspace.recompute.get(usize::from(candidate.recompute))?;
+        let world = subspace.plan.world_size();
+        let split = pipe.split.clone().unwrap_or_else(|| subspace.plan.split());
         let [tp, cp, ep, etp] = [candidate.tp, candidate.cp, candidate.ep, candidate.etp].map(u64::from);
         let of = |ranks: u64| world.checked_div(ranks.saturating_mul(pipe.pp)).unwrap_or(1);
         Some(Settings {
-            gpu: corner.plan.cluster.gpu.id.to_owned(),
-            nodes: corner.plan.cluster.nodes,
-            runtime: corner.plan.runtime,
-            precision: corner.precision,
+            gpu: subspace.plan.cluster.gpu.id.to_owned(),
+            nodes: subspace.plan.cluster.nodes,
+            runtime: subspace.plan.runtime,
+            precision: subspace.precision,
             tp,
             sp: candidate.sp,
             cp,
@@ -300,9 +300,9 @@ impl Search {
             dp_replicate: u64::from(candidate.replicas),
             micro_batch_size: u64::from(candidate.micro_batch),
             recompute: recompute.clone(),
-            distributed_optimizer: corner.plan.training.optimizer.distributed,
-            fsdp_strategy: corner.sharding,
-            settings: corner.settings.clone(),
+            distributed_optimizer: subspace.plan.training.optimizer.distributed,
+            fsdp_strategy: subspace.sharding,
+            settings: subspace.settings.clone(),
         })
     }
 
@@ -372,10 +372,10 @@ fn check(request: &Request) -> Result<(), Vec<Finding>> {
 
 /// What is wrong where costs of unlike GPUs would be compared without a price of each.
 fn check_prices(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
-    let gpu = |corner: &space::Corner| corner.plan.cluster.gpu.id;
-    let unlike = space.corners.windows(2).any(|pair| gpu(&pair[0]) != gpu(&pair[1]));
+    let gpu = |subspace: &space::Subspace| subspace.plan.cluster.gpu.id;
+    let unlike = space.subspaces.windows(2).any(|pair| gpu(&pair[0]) != gpu(&pair[1]));
     let costs = matches!(request.objective, Objective::Cheapest | Objective::Deadline);
-    let unknown = space.corners.iter().filter(|corner| costs && unlike && corner.price.is_none());
+    let unknown = space.subspaces.iter().filter(|subspace| costs && unlike && subspace.price.is_none());
     let mut unknown: Vec<&str> = unknown.map(gpu).collect();
     unknown.dedup();
     let Some(first) = unknown.first() else { return Ok(()) };
@@ -390,7 +390,7 @@ fn check_prices(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
 /// What is wrong with the margin on some GPU of the space.
 fn check_margin(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
     let Some(margin) = request.margin else { return Ok(()) };
-    for cluster in space.corners.iter().map(|corner| &corner.plan.cluster) {
+    for cluster in space.subspaces.iter().map(|subspace| &subspace.plan.cluster) {
         let gpu = cluster.gpu;
         let said = match cluster.capacity_bytes() {
             None => format!(
@@ -456,7 +456,7 @@ fn bounded(request: &mut Request) -> Result<(Space, Vec<String>), Vec<Finding>> 
         space = Space::of(request)?;
     }
     if space.candidates() > most {
-        let each = |part: &space::Part| space.corners[part.corner].candidates_of_grid();
+        let each = |part: &space::Part| space.subspaces[part.subspace].candidates_of_grid();
         let (mut sum, mut kept) = (0u64, 0);
         for part in &space.parts {
             sum = sum.saturating_add(each(part));

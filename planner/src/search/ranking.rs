@@ -21,7 +21,7 @@ const ROUND: usize = 16;
 pub struct Ranking {
     /// What is best.
     pub(super) objective: Objective,
-    /// What the objective looks at, by corner.
+    /// What the objective looks at, by subspace.
     pub(super) terms: Vec<Terms>,
     /// Candidates of each group that are kept, and those that are simulated.
     pub(super) kept: u64,
@@ -87,13 +87,13 @@ impl Ranking {
         if partial.fits.best.is_empty() { Group::Tight } else { Group::Fits }
     }
 
-    /// Whether nothing of a corner that takes so many seconds at least can matter for the first row: enough plans that fit are
+    /// Whether nothing of a subspace that takes so many seconds at least can matter for the first row: enough plans that fit are
     /// known that are better.
-    pub(super) fn is_hopeless(&self, partial: &Partial, corner: usize, least: f64) -> bool {
+    pub(super) fn is_hopeless(&self, partial: &Partial, subspace: usize, least: f64) -> bool {
         let best = &partial.fits.best;
         let full = self.only_first && best.len() >= self.most();
         let (Some(terms), Some(first), Some(worst)) =
-            (self.terms.get(corner), best.first(), best.last().filter(|_| full))
+            (self.terms.get(subspace), best.first(), best.last().filter(|_| full))
         else {
             return false;
         };
@@ -102,7 +102,7 @@ impl Ranking {
     }
 
     pub(super) fn key(&self, scored: &Scored) -> Key {
-        let terms = self.terms.get(scored.candidate.corner as usize).copied();
+        let terms = self.terms.get(scored.candidate.subspace as usize).copied();
         let terms = terms.unwrap_or(Terms { gpus: 0.0, price: 0.0, capacity: 0.0, deadline: 0.0 });
         Key::of(self.objective, &terms, scored.seconds, scored.peak_bytes)
     }

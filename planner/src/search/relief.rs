@@ -214,7 +214,7 @@ impl Search {
     }
 
     fn contradiction_in_words(&self, clash: &[Pin]) -> Option<String> {
-        let gpus = self.space.corners.first().map_or(0, |corner| corner.plan.world_size());
+        let gpus = self.space.subspaces.first().map_or(0, |subspace| subspace.plan.world_size());
         let all: Vec<String> = clash.iter().map(Pin::in_words).collect();
         match &all[..] {
             [] => None,
@@ -280,7 +280,9 @@ impl Search {
 
     /// Settings that the plan has otherwise and that take less memory; those that change no number of training first.
     fn smaller(&self) -> Vec<Smaller> {
-        let Some(plan) = self.space.corners.first().map(|corner| &corner.plan) else { return Vec::new() };
+        let Some(plan) = self.space.subspaces.first().map(|subspace| &subspace.plan) else {
+            return Vec::new();
+        };
         let (training, layout) = (&plan.training, &plan.layout);
         let aware = ("training.optimizer.precision_aware", json!(true));
         let mut found = Vec::new();
@@ -334,7 +336,8 @@ impl Search {
     /// Numbers of nodes on which some plan fits: one that is less, and the least that is more, as far as there are. Where a number
     /// has few divisors a smaller one may do: the next below that has more twos in it is tried, and so on.
     fn other_nodes(&self) -> Vec<Remedy> {
-        let nodes = self.space.corners.iter().map(|corner| corner.plan.cluster.nodes).max().unwrap_or(1);
+        let nodes =
+            self.space.subspaces.iter().map(|subspace| subspace.plan.cluster.nodes).max().unwrap_or(1);
         let on = |nodes: u64| {
             let fixed = |axes: &mut Axes| axes.nodes = Some(Axis::Fixed(nodes));
             self.fitting(&fixed)
@@ -363,7 +366,7 @@ impl Search {
     /// The GPU with the least memory of those with more, on which some plan fits.
     fn larger_gpu(&self) -> Option<Remedy> {
         let largest =
-            self.space.corners.iter().filter_map(|corner| corner.plan.cluster.capacity_bytes()).max();
+            self.space.subspaces.iter().filter_map(|subspace| subspace.plan.cluster.capacity_bytes()).max();
         let mut larger: Vec<&Gpu> = gpus().iter().filter(|gpu| gpu.capacity_bytes > largest).collect();
         crate::order::sort_by_key(&mut larger, |gpu| gpu.capacity_bytes);
         let on = |gpu: &Gpu| self.fitting(&|axes| axes.gpu = Some(vec![gpu.id.to_owned()]));

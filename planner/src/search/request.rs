@@ -208,7 +208,7 @@ impl Recompute {
         Recompute("none".to_owned())
     }
 
-    /// Whole layers.
+    /// ModelBound layers.
     pub fn full() -> Recompute {
         Recompute("full".to_owned())
     }

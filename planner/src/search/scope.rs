@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Search;
 use super::answer::Pin;
 use super::request::{Axis, Recompute};
-use super::space::Corner;
+use super::space::Subspace;
 
 /// Axes that are free, and what is held.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -29,34 +29,34 @@ impl Scope {
 /// A list of values of an axis: its name, its field, how the values are written.
 type List = (&'static str, &'static str, Option<Vec<String>>);
 
-/// A field that is a number, and how a corner has it.
-type Count = (&'static str, fn(&Corner) -> u64);
+/// A field that is a number, and how a subspace has it.
+type Count = (&'static str, fn(&Subspace) -> u64);
 
 impl Search {
     /// What is free, and what is held.
     pub(super) fn scope(&self) -> Scope {
         let mut scope = Scope::default();
-        let Some(corner) = self.space.corners.first() else { return scope };
-        self.numbers(corner, &mut scope);
-        self.names(corner, &mut scope);
+        let Some(subspace) = self.space.subspaces.first() else { return scope };
+        self.numbers(subspace, &mut scope);
+        self.names(subspace, &mut scope);
         let of: [Count; 2] = [
-            ("training.global_batch_size", |corner| corner.plan.training.global_batch_size),
-            ("training.seq_len", |corner| corner.plan.training.seq_len),
+            ("training.global_batch_size", |subspace| subspace.plan.training.global_batch_size),
+            ("training.seq_len", |subspace| subspace.plan.training.seq_len),
         ];
         for (field, of) in of {
             // A batch that nobody said is assumed for each number of nodes.
-            if self.space.corners.iter().all(|other| of(other) == of(corner)) {
-                scope.held.push(Pin { field: field.to_owned(), value: of(corner).into() });
+            if self.space.subspaces.iter().all(|other| of(other) == of(subspace)) {
+                scope.held.push(Pin { field: field.to_owned(), value: of(subspace).into() });
             }
         }
         scope
     }
 
-    fn numbers(&self, corner: &Corner, scope: &mut Scope) {
+    fn numbers(&self, subspace: &Subspace, scope: &mut Scope) {
         let axes = &self.request.axes;
-        let experts = corner.plan.model.moe.is_some();
-        let fsdp = corner.plan.runtime.facts().shards_parameters;
-        let nodes = axes.nodes.clone().unwrap_or(Axis::Fixed(corner.plan.cluster.nodes));
+        let experts = subspace.plan.model.moe.is_some();
+        let fsdp = subspace.plan.runtime.facts().shards_parameters;
+        let nodes = axes.nodes.clone().unwrap_or(Axis::Fixed(subspace.plan.cluster.nodes));
         let numbers = [
             ("layout.tp", axes.tp.as_ref(), true),
             ("layout.cp", axes.cp.as_ref(), true),
@@ -87,8 +87,8 @@ impl Search {
         }
     }
 
-    fn names(&self, corner: &Corner, scope: &mut Scope) {
-        let (axes, plan) = (&self.request.axes, &corner.plan);
+    fn names(&self, subspace: &Subspace, scope: &mut Scope) {
+        let (axes, plan) = (&self.request.axes, &subspace.plan);
         let fsdp = plan.runtime.facts().shards_parameters;
         let words = |words: Vec<&str>| Some(words.into_iter().map(str::to_owned).collect::<Vec<String>>());
         let flags = |flags: &Vec<bool>| flags.iter().map(bool::to_string).collect::<Vec<String>>();
@@ -133,7 +133,7 @@ impl Search {
                 axes.precision
                     .as_ref()
                     .and_then(|all| words(all.iter().map(|one| one.name()).collect()))
-                    .or_else(|| one(corner.precision.name())),
+                    .or_else(|| one(subspace.precision.name())),
             ),
             (
                 "runtime",

@@ -1,7 +1,7 @@
 //! How simple a plan is: of those that the time model can't tell apart the simplest stands first.
 
 use super::candidate::Candidate;
-use super::space::Corner;
+use super::space::Subspace;
 use crate::layout::Split;
 
 /// Classes of plans that are as simple, by their number: fewer axes in use and fewer settings that are not the usual ones
@@ -20,8 +20,8 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Of a corner.
-    pub fn of(corner: &Corner) -> Classes {
+    /// Of a subspace.
+    pub fn of(subspace: &Subspace) -> Classes {
         let pipe = |pipe: &super::stages::Pipe| {
             let used = u8::from(pipe.pp > 1) + u8::from(pipe.vpp > 1);
             let split = match &pipe.split {
@@ -32,8 +32,8 @@ impl Classes {
             (used, split)
         };
         Classes {
-            pipes: corner.pipes.iter().map(|pipes| pipes.iter().map(pipe).collect()).collect(),
-            again: corner
+            pipes: subspace.pipes.iter().map(|pipes| pipes.iter().map(pipe).collect()).collect(),
+            again: subspace
                 .recompute
                 .iter()
                 .map(|(set, _)| match set.0.as_str() {
@@ -42,12 +42,12 @@ impl Classes {
                     _ => 1,
                 })
                 .collect(),
-            experts: corner.plan.model.moe.is_some(),
-            unusual: u8::try_from(corner.unusual.len()).unwrap_or(u8::MAX),
+            experts: subspace.plan.model.moe.is_some(),
+            unusual: u8::try_from(subspace.unusual.len()).unwrap_or(u8::MAX),
         }
     }
 
-    /// The class of a candidate; the last for one of another corner.
+    /// The class of a candidate; the last for one of another subspace.
     pub fn class(&self, one: &Candidate) -> u8 {
         let pipe = self.pipes.get(usize::from(one.stages)).and_then(|pipes| pipes.get(usize::from(one.pipe)));
         let again = self.again.get(usize::from(one.recompute));

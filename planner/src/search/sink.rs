@@ -1,4 +1,4 @@
-//! Where candidates of one corner go: counts, the best and the fronts, at hand while a part is worked on.
+//! Where candidates of one subspace go: counts, the best and the fronts, at hand while a part is worked on.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::wire::Objective;
 /// Times the GPU's memory beyond which a plan is not nearly one that fits.
 const FAR: u64 = 2;
 
-/// Takes candidates of one corner, and gives them back to a partial result.
+/// Takes candidates of one subspace, and gives them back to a partial result.
 #[derive(Debug)]
 pub struct Sink {
     objective: Objective,
@@ -181,16 +181,16 @@ impl Sieve {
 }
 
 impl Sink {
-    /// For a corner, with what is known so far.
-    pub fn of(search: &Search, corner: usize, partial: &mut Partial) -> Option<Sink> {
-        let cluster = *search.clusters.get(corner)?;
-        let capacity_bytes = search.space.corners.get(corner)?.plan.cluster.capacity_bytes();
+    /// For a subspace, with what is known so far.
+    pub fn of(search: &Search, subspace: usize, partial: &mut Partial) -> Option<Sink> {
+        let cluster = *search.clusters.get(subspace)?;
+        let capacity_bytes = search.space.subspaces.get(subspace)?.plan.cluster.capacity_bytes();
         let most = search.kept();
         let room = Room::of(capacity_bytes, search.request.margin);
         let key = |scored: &Scored| search.key(scored);
         Some(Sink {
             objective: search.request.objective,
-            terms: *search.ranking.terms.get(corner)?,
+            terms: *search.ranking.terms.get(subspace)?,
             cluster,
             room,
             // Kept: a multiplication that saturates is a slow one in WebAssembly.
@@ -198,7 +198,7 @@ impl Sink {
             most,
             only_first: search.request.only_first,
             only_fitting: search.request.only_fitting,
-            classes: search.space.corners.get(corner)?.classes.clone(),
+            classes: search.space.subspaces.get(subspace)?.classes.clone(),
             valid: 0,
             computed: 0,
             endless: 0,

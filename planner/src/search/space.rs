@@ -1,4 +1,4 @@
-//! The space: settings that hold for a whole corner of it, values of each axis, and the parts that it is cut into.
+//! The space: settings that hold for a whole subspace of it, values of each axis, and the parts that it is cut into.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -29,10 +29,10 @@ const MOST_SEQUENCES: u64 = 1 << 20;
 /// Path of the global batch.
 const BATCH: &str = "training.global_batch_size";
 
-/// What one corner of the space has in common: GPU, nodes, runtime, precision, optimizer, FSDP strategy. Its axes are all values that
+/// What one subspace of the space has in common: GPU, nodes, runtime, precision, optimizer, FSDP strategy. Its axes are all values that
 /// are looked at.
 #[derive(Debug, Clone)]
-pub struct Corner {
+pub struct Subspace {
     /// The plan with no layout: what candidates are made from.
     pub plan: Plan,
     /// Precision.
@@ -65,18 +65,18 @@ pub struct Corner {
     pub active: Vec<String>,
     /// How simple its candidates are.
     pub classes: Classes,
-    /// The first corner that differs from this one at most in groups: in how context parallelism exchanges, and in which ranks
+    /// The first subspace that differs from this one at most in groups: in how context parallelism exchanges, and in which ranks
     /// are neighbours. Their tables are the same.
     pub alike: usize,
     /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
     pub usual_sync: bool,
 }
 
-/// A part of the space: one corner, one grid of ranks but for its stages.
+/// A part of the space: one subspace, one grid of ranks but for its stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// The corner.
-    pub corner: usize,
+    /// The subspace.
+    pub subspace: usize,
     /// Tensor parallel.
     pub tp: u64,
     /// Expert parallel.
@@ -87,18 +87,18 @@ pub struct Part {
     pub cp: u64,
 }
 
-/// All corners and parts, and what was refused on the way.
+/// All subspaces and parts, and what was refused on the way.
 #[derive(Debug, Clone, Default)]
 pub struct Space {
     /// Corners.
-    pub corners: Vec<Corner>,
-    /// Parts, those of a corner together.
+    pub subspaces: Vec<Subspace>,
+    /// Parts, those of a subspace together.
     pub parts: Vec<Part>,
-    /// Candidates that were refused with a whole axis value or corner.
+    /// Candidates that were refused with a whole axis value or subspace.
     pub refused: Tally,
 }
 
-impl Corner {
+impl Subspace {
     /// Candidates on every grid of ranks.
     pub fn candidates_of_grid(&self) -> u64 {
         let pipes = self.pipes.iter().map(|pipes| pipes.len()).sum::<usize>() as u64;
@@ -116,7 +116,7 @@ impl Corner {
     }
 
     /// Whether each of its settings that needs something does anything where so many ranks share tensors, sequences and
-    /// experts; where one does not, the corner with the value that needs nothing has the same plans, and they are valid.
+    /// experts; where one does not, the subspace with the value that needs nothing has the same plans, and they are valid.
     fn means_something(&self, [tp, cp, experts]: [u64; 3]) -> bool {
         self.active.iter().all(|path| match path.as_str() {
             "training.overlap.tp" => tp > 1,
@@ -126,8 +126,8 @@ impl Corner {
         })
     }
 
-    /// Whether another corner of the same request differs at most in groups.
-    fn differs_in_groups_alone(&self, other: &Corner) -> bool {
+    /// Whether another subspace of the same request differs at most in groups.
+    fn differs_in_groups_alone(&self, other: &Subspace) -> bool {
         let (one, two) = (&self.plan, &other.plan);
         (self.precision, self.sharding, one.runtime) == (other.precision, other.sharding, two.runtime)
             && self.stages == other.stages
@@ -260,7 +260,7 @@ impl Space {
         let unusual = unusual.map(|(path, _)| path.clone()).collect();
         // What its plans have beside, and nobody chose.
         settings.extend(batch.map(|batch| (BATCH.to_owned(), batch.into())));
-        let mut corner = Corner {
+        let mut subspace = Subspace {
             unusual,
             active,
             precision,
@@ -276,33 +276,34 @@ impl Space {
             sharding,
             settings,
             classes: Classes::default(),
-            alike: self.corners.len(),
+            alike: self.subspaces.len(),
             usual_sync: request.plan.layout.fsdp.gradient_sync.is_none(),
             plan,
         };
-        match self.corners.iter().find(|known| known.differs_in_groups_alone(&corner)) {
+        match self.subspaces.iter().find(|known| known.differs_in_groups_alone(&subspace)) {
             Some(known) => {
-                let Corner { pipes, refused_pipes, recompute, refused_recompute, alike, .. } = known.clone();
-                corner = Corner { pipes, refused_pipes, recompute, refused_recompute, alike, ..corner };
+                let Subspace { pipes, refused_pipes, recompute, refused_recompute, alike, .. } =
+                    known.clone();
+                subspace = Subspace { pipes, refused_pipes, recompute, refused_recompute, alike, ..subspace };
             }
             None => {
-                corner.fill_pipes(request, &schedules, known_pipes);
-                corner.fill_recompute(request);
+                subspace.fill_pipes(request, &schedules, known_pipes);
+                subspace.fill_recompute(request);
             }
         }
-        corner.classes = Classes::of(&corner);
-        let plan = corner.plan.clone();
+        subspace.classes = Classes::of(&subspace);
+        let plan = subspace.plan.clone();
         let moe = plan.model.moe.is_some();
         let tp = Axis::values(axes.tp.as_ref(), usual(&plan, "layout.tp"));
         let cp = Axis::values(axes.cp.as_ref(), usual(&plan, "layout.cp"));
         let ep = Axis::values(axes.ep.as_ref(), usual(&plan, "layout.ep"));
         let etp = if moe { Axis::values(axes.etp.as_ref(), usual(&plan, "layout.etp")) } else { vec![1] };
-        let each = corner.candidates_of_grid();
-        let (grids, number) = (ep.len() as u64 * etp.len() as u64, self.corners.len());
+        let each = subspace.candidates_of_grid();
+        let (grids, number) = (ep.len() as u64 * etp.len() as u64, self.subspaces.len());
         let mut scratch = plan.clone();
         for &tp in &tp {
             // A size that breaks a rule of its own with all other axes at 1 breaks it with any.
-            let alone = first_of(&mut scratch, corner.usual_sp(tp), [tp, 1, 1, if moe { 1 } else { tp }]);
+            let alone = first_of(&mut scratch, subspace.usual_sp(tp), [tp, 1, 1, if moe { 1 } else { tp }]);
             if let Some((rule, "layout.tp")) = alone {
                 self.refused.add(rule, each.saturating_mul(grids).saturating_mul(cp.len() as u64));
                 continue;
@@ -310,54 +311,54 @@ impl Space {
             for &ep in &ep {
                 for &etp in &etp {
                     let etp = if moe { etp } else { tp };
-                    let alone = first_of(&mut scratch, corner.usual_sp(tp), [tp, 1, ep, etp]);
+                    let alone = first_of(&mut scratch, subspace.usual_sp(tp), [tp, 1, ep, etp]);
                     if let Some((rule, "layout.ep" | "layout.etp")) = alone {
                         self.refused.add(rule, each.saturating_mul(cp.len() as u64));
                         continue;
                     }
                     for &cp in &cp {
-                        if !corner.means_something([tp, cp, ep.saturating_mul(etp)]) {
+                        if !subspace.means_something([tp, cp, ep.saturating_mul(etp)]) {
                             continue;
                         }
                         if tp.checked_mul(cp).is_none_or(|ranks| !world.is_multiple_of(ranks)) {
-                            let alone = first_of(&mut scratch, corner.usual_sp(tp), [tp, cp, ep, etp]);
+                            let alone = first_of(&mut scratch, subspace.usual_sp(tp), [tp, cp, ep, etp]);
                             self.refused.add(alone.map_or("", |(rule, _)| rule), each);
                             continue;
                         }
-                        self.parts.push(Part { corner: number, tp, ep, etp, cp });
+                        self.parts.push(Part { subspace: number, tp, ep, etp, cp });
                     }
                 }
             }
         }
-        self.corners.push(corner);
+        self.subspaces.push(subspace);
     }
 
     /// Puts parts in an order in which good plans are known soon, for then more is dismissed: few GPUs before many where the
     /// fewest are wanted, else plans that are computed fast, on many fast GPUs, with much hidden, in the usual groups.
     pub fn put_best_first(&mut self, objective: Objective) {
-        let Space { corners, parts, .. } = self;
-        let places: Vec<_> = corners
+        let Space { subspaces, parts, .. } = self;
+        let places: Vec<_> = subspaces
             .iter()
-            .map(|corner| {
-                let gpus = corner.plan.world_size();
-                let peak = corner.plan.cluster.gpu.speeds.map_or(0.0, |speeds| speeds.bf16_tflops);
+            .map(|subspace| {
+                let gpus = subspace.plan.world_size();
+                let peak = subspace.plan.cluster.gpu.speeds.map_or(0.0, |speeds| speeds.bf16_tflops);
                 let fewest = if objective == Objective::FewestGpus { gpus } else { 0 };
                 // A cast of a float saturates.
                 let speed = (gpus as f64 * peak) as u64;
-                (fewest, corner.plan.runtime != Runtime::default(), Reverse(speed), Reverse(corner.alike))
+                (fewest, subspace.plan.runtime != Runtime::default(), Reverse(speed), Reverse(subspace.alike))
             })
             .collect();
-        crate::order::sort_by_key(parts, |part| (places[part.corner], part.corner));
+        crate::order::sort_by_key(parts, |part| (places[part.subspace], part.subspace));
     }
 
     /// Candidates of all parts.
     pub fn candidates(&self) -> u64 {
-        let of_part = |part: &Part| self.corners[part.corner].candidates_of_grid();
+        let of_part = |part: &Part| self.subspaces[part.subspace].candidates_of_grid();
         self.parts.iter().map(of_part).fold(0, u64::saturating_add)
     }
 }
 
-/// Which numbers of stages the plans of a corner have.
+/// Which numbers of stages the plans of a subspace have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StageCounts {
     Any,
@@ -422,8 +423,8 @@ impl Pipelines {
     }
 }
 
-impl Corner {
-    /// Pipelines of each number of stages: those of a corner before whose layers are split alike, or new ones.
+impl Subspace {
+    /// Pipelines of each number of stages: those of a subspace before whose layers are split alike, or new ones.
     fn fill_pipes(&mut self, request: &Request, schedules: &[Schedule], known: &mut Vec<Pipelines>) {
         let uneven = request.axes.uneven_stages.unwrap_or(true);
         let of = Pipelines::of(&self.plan, schedules);

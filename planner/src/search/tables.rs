@@ -1,6 +1,6 @@
-//! What one corner of the space keeps over its parts: pipelines as memory and time see them, the machine, layers alive.
+//! What one subspace of the space keeps over its parts: pipelines as memory and time see them, the machine, layers alive.
 
-use super::space::{Corner, set_pipe};
+use super::space::{Subspace, set_pipe};
 use super::stages::waits_at_least;
 use crate::memory::kept::{self, Alive, Class, GridTerms, StageKind};
 use crate::model::LayerKind;
@@ -10,7 +10,7 @@ use crate::shard::padded_vocabulary;
 use crate::time::constants::Profile;
 use crate::time::{self, Machine, ModelShape, Recompute, Stages};
 
-/// What the time model needs of a corner, whatever is split how.
+/// What the time model needs of a subspace, whatever is split how.
 #[derive(Debug)]
 pub struct Clock {
     /// What a rank can do.
@@ -26,15 +26,15 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Of a corner; none where its time is not known.
-    pub fn of(corner: &Corner, values: &[f64]) -> Option<Clock> {
-        let plan = &corner.plan;
+    /// Of a subspace; none where its time is not known.
+    pub fn of(subspace: &Subspace, values: &[f64]) -> Option<Clock> {
+        let plan = &subspace.plan;
         let profile = time::profile(plan)?;
         let setup = time::setup(plan).ok()?;
         let machine = setup.machine(values);
         let mut scratch = plan.clone();
         let (mut again, mut host_shares) = (Vec::new(), Vec::new());
-        for (_, training) in &corner.recompute {
+        for (_, training) in &subspace.recompute {
             scratch.training.clone_from(training);
             host_shares.push(time::setup(&scratch).ok()?.pipe(&machine).host_share);
             again.push(match training.recompute_method.as_deref() {
@@ -46,7 +46,7 @@ impl Clock {
     }
 }
 
-/// Tables of a corner.
+/// Tables of a subspace.
 #[derive(Debug)]
 pub struct Tables {
     /// Kinds of layers.
@@ -76,7 +76,7 @@ pub struct Row {
     pub states: Vec<StageKind>,
     /// The state of each of those in the part at work, once it was asked for.
     terms: Vec<Option<GridTerms>>,
-    /// The pipelines, in the corner's order.
+    /// The pipelines, in the subspace's order.
     pub pipes: Vec<PipeTable>,
     /// Micro batches for which each of them waits at least.
     pub waits: f64,
@@ -109,18 +109,18 @@ pub struct Held {
 }
 
 impl Tables {
-    /// Whether the plans of a corner are computed from kept terms.
-    pub fn cover(corner: &Corner) -> bool {
-        corner.recompute.iter().all(|(_, training)| kept::covers(&corner.plan, training))
+    /// Whether the plans of a subspace are computed from kept terms.
+    pub fn cover(subspace: &Subspace) -> bool {
+        subspace.recompute.iter().all(|(_, training)| kept::covers(&subspace.plan, training))
     }
 
-    /// Of a corner that they cover.
-    pub fn of(corner: &Corner, clock: Clock) -> Tables {
-        let plan = &corner.plan;
+    /// Of a subspace that they cover.
+    pub fn of(subspace: &Subspace, clock: Clock) -> Tables {
+        let plan = &subspace.plan;
         let kinds = kept::kinds(plan);
         let mut scratch = plan.clone();
         let mut classes = Vec::new();
-        let rows = corner.pipes.iter().map(|pipes| {
+        let rows = subspace.pipes.iter().map(|pipes| {
             let waits = waits_at_least(pipes);
             let mut row =
                 Row { times: Vec::new(), states: Vec::new(), terms: Vec::new(), pipes: Vec::new(), waits };

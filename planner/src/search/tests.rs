@@ -354,10 +354,10 @@ fn results_told_in_pieces_and_rows_known_from_before_come_to_the_same() {
     let search = Search::new(&Request::new(file)).unwrap();
     let ranking: Ranking = serde_json::from_str(&serde_json::to_string(search.ranking()).unwrap()).unwrap();
     assert_eq!(&ranking, search.ranking());
-    let (mut desk, mut known) = (Desk::default(), Known::default());
+    let (mut cache, mut known) = (PartCache::default(), Known::default());
     let (mut found, mut merged) = (Partial::default(), Partial::default());
     for part in 0..search.parts() {
-        desk.run(&search, part, &mut found);
+        cache.run(&search, part, &mut found);
         if part % 3 == 0 {
             ranking.merge(&mut merged, &found);
             search.so_far(&mut known, &merged, &[]);

@@ -8,7 +8,7 @@ use super::candidate::Candidate;
 use super::fast::Times;
 use super::partial::Partial;
 use super::sink::Sink;
-use super::space::{Corner, Part, replicas, set_pipe};
+use super::space::{Part, Subspace, replicas, set_pipe};
 use super::stages::{Pipe, waits_at_least};
 use super::tables::{Clock, Tables};
 use super::tally::{Refusals, Tally};
@@ -16,42 +16,42 @@ use crate::layout::{Aspect, Shape, Split, first_broken};
 use crate::memory::{Peak, States};
 use crate::plan::{Plan, Training};
 use crate::shard::{self, padded_vocabulary};
-use crate::time::{self, Around, DataParallel, Longest, Stages, State, step_of};
+use crate::time::{self, DataParallel, Longest, Stages, State, StepOverhead, step_of};
 
 /// Longest step that is an answer, as for estimates.
 const MOST_SECONDS: f64 = 1e9;
 
-/// Someone who works on parts of a search.
+/// Works on the parts of a search.
 #[derive(Debug)]
 pub struct Worker<'a> {
     search: &'a Search,
-    desk: Desk,
+    cache: PartCache,
 }
 
-/// What someone who works on parts of one search keeps between them.
+/// What a worker keeps between the parts of one search.
 #[derive(Debug, Default)]
-pub struct Desk {
-    /// What was made for the corner that was worked on last.
-    corner: Option<Box<OfCorner>>,
+pub struct PartCache {
+    /// What was made for the subspace that was worked on last.
+    subspace: Option<Box<SubspaceTables>>,
     /// What a step takes at least, once it was asked for.
     least: BTreeMap<Alike, f64>,
     /// Whether plans are computed one by one although kept terms cover them; for tests.
     one_by_one: bool,
 }
 
-/// What decides the layers' seconds on a rank, whatever the batch is: the first of corners that are alike, how context
+/// What decides the layers' seconds on a rank, whatever the batch is: the first of subspaces that are alike, how context
 /// parallelism exchanges where there is any, tensor, expert, expert tensor and context parallelism, sequence parallelism.
 type Alike = (usize, Option<usize>, [u64; 4], bool);
 
 /// What decides the layers' seconds of a part, were `cp` its context parallelism.
-pub(super) fn alike(corner: &Corner, part: &Part, sp: bool, cp: u64) -> Alike {
-    let exchanged = (cp > 1).then_some(corner.plan.layout.cp_kind as usize);
-    (corner.alike, exchanged, [part.tp, part.ep, part.etp, cp], sp)
+pub(super) fn alike(subspace: &Subspace, part: &Part, sp: bool, cp: u64) -> Alike {
+    let exchanged = (cp > 1).then_some(subspace.plan.layout.cp_kind as usize);
+    (subspace.alike, exchanged, [part.tp, part.ep, part.etp, cp], sp)
 }
 
 #[derive(Debug)]
-struct OfCorner {
-    corner: usize,
+struct SubspaceTables {
+    subspace: usize,
     alike: usize,
     plan: Plan,
     /// Settings by what is recomputed, to be lent to the plan.
@@ -59,11 +59,11 @@ struct OfCorner {
     tables: Option<Box<Tables>>,
     /// What bounds steps where there are no tables.
     clock: Option<Clock>,
-    /// The pipelines as time sees them, in the corner's order, where there is such a clock.
+    /// The pipelines as time sees them, in the subspace's order, where there is such a clock.
     stages: PipeStages,
 }
 
-/// Stages of a corner's pipelines.
+/// Stages of a subspace's pipelines.
 #[derive(Debug, Default)]
 struct PipeStages {
     /// By number of stages and pipeline.
@@ -75,39 +75,39 @@ struct PipeStages {
 }
 
 impl PipeStages {
-    fn of(corner: &Corner, clock: &Clock) -> PipeStages {
-        let mut scratch = corner.plan.clone();
+    fn of(subspace: &Subspace, clock: &Clock) -> PipeStages {
+        let mut scratch = subspace.plan.clone();
         let mut stages = |pipe: &Pipe| {
             set_pipe(&mut scratch, pipe);
             Stages::of(&clock.shape, &scratch.layout)
         };
         let rows: Vec<Vec<Stages>> =
-            corner.pipes.iter().map(|pipes| pipes.iter().map(&mut stages).collect()).collect();
+            subspace.pipes.iter().map(|pipes| pipes.iter().map(&mut stages).collect()).collect();
         let are_whole = rows.iter().flatten().all(|stages| stages.are_whole(&clock.shape));
         let waits = |pipes: &Arc<[Pipe]>| waits_at_least(pipes);
-        PipeStages { rows, waits: corner.pipes.iter().map(waits).collect(), are_whole }
+        PipeStages { rows, waits: subspace.pipes.iter().map(waits).collect(), are_whole }
     }
 }
 
 impl<'a> Worker<'a> {
     pub(super) fn new(search: &'a Search) -> Worker<'a> {
-        Worker { search, desk: Desk::default() }
+        Worker { search, cache: PartCache::default() }
     }
 
     /// Someone who computes each plan as if it were the only one.
     #[cfg(test)]
     pub(super) fn one_by_one(search: &'a Search) -> Worker<'a> {
-        Worker { search, desk: Desk { one_by_one: true, ..Desk::default() } }
+        Worker { search, cache: PartCache { one_by_one: true, ..PartCache::default() } }
     }
 
     /// Adds what a part holds; nothing for a number that is no part's.
     pub fn run(&mut self, part: u64, into: &mut Partial) {
-        self.desk.run(self.search, part, into);
+        self.cache.run(self.search, part, into);
     }
 }
 
-impl Desk {
-    /// Adds what a part of the search holds whose desk this is; nothing for a number that is no part's.
+impl PartCache {
+    /// Adds what a part of the search holds whose cache this is; nothing for a number that is no part's.
     pub fn run(&mut self, search: &Search, part: u64, into: &mut Partial) {
         if part == 0 {
             // What was refused with whole axis values belongs to no part, and is counted once.
@@ -116,61 +116,61 @@ impl Desk {
         let Some(&part) = usize::try_from(part).ok().and_then(|part| search.space.parts.get(part)) else {
             return;
         };
-        let Some(corner) = search.space.corners.get(part.corner) else { return };
+        let Some(subspace) = search.space.subspaces.get(part.subspace) else { return };
         // Most parts of a large space go this way, so nothing is made ready for it.
-        let known = |sp: bool, cp: u64| self.least.get(&alike(corner, &part, sp, cp)).copied();
-        let hopeless = |least: f64| search.ranking.is_hopeless(into, part.corner, least);
+        let known = |sp: bool, cp: u64| self.least.get(&alike(subspace, &part, sp, cp)).copied();
+        let hopeless = |least: f64| search.ranking.is_hopeless(into, part.subspace, least);
         let dismissed = |&sp: &bool| [1, part.cp].into_iter().filter_map(|cp| known(sp, cp)).any(hopeless);
-        let usual = [corner.usual_sp(part.tp)];
+        let usual = [subspace.usual_sp(part.tp)];
         // More GPUs than are needed are hopeless, however fast.
-        if hopeless(0.0) || corner.sp.as_deref().unwrap_or(&usual).iter().all(dismissed) {
+        if hopeless(0.0) || subspace.sp.as_deref().unwrap_or(&usual).iter().all(dismissed) {
             return;
         }
-        let Some(mut sink) = Sink::of(search, part.corner, into) else { return };
-        let mut desk = match self.corner.take() {
-            Some(desk) if desk.corner == part.corner => desk,
-            Some(mut desk) if desk.alike == corner.alike => {
-                desk.corner = part.corner;
-                desk.plan.clone_from(&corner.plan);
-                desk
+        let Some(mut sink) = Sink::of(search, part.subspace, into) else { return };
+        let mut cache = match self.subspace.take() {
+            Some(cache) if cache.subspace == part.subspace => cache,
+            Some(mut cache) if cache.alike == subspace.alike => {
+                cache.subspace = part.subspace;
+                cache.plan.clone_from(&subspace.plan);
+                cache
             }
-            _ => Box::new(OfCorner::new(search, part.corner, corner, self.one_by_one)),
+            _ => Box::new(SubspaceTables::new(search, part.subspace, subspace, self.one_by_one)),
         };
         let mut grids = Grids {
-            corner,
+            subspace,
             part,
             values: &search.values,
-            plan: &mut desk.plan,
-            lent: &mut desk.sets,
+            plan: &mut cache.plan,
+            lent: &mut cache.sets,
             least: &mut self.least,
             refused: Refusals::default(),
             sink: &mut sink,
         };
-        match &mut desk.tables {
+        match &mut cache.tables {
             Some(tables) => grids.run_kept(tables),
-            None => grids.run(desk.clock.as_mut(), &desk.stages, &mut into.refused),
+            None => grids.run(cache.clock.as_mut(), &cache.stages, &mut into.refused),
         }
         grids.refused.give(&mut into.refused);
         sink.give(search, into);
-        self.corner = Some(desk);
+        self.subspace = Some(cache);
     }
 }
 
-impl OfCorner {
-    fn new(search: &Search, number: usize, corner: &Corner, one_by_one: bool) -> OfCorner {
-        let (mut tables, mut clock) = (None, Clock::of(corner, &search.values));
+impl SubspaceTables {
+    fn new(search: &Search, number: usize, subspace: &Subspace, one_by_one: bool) -> SubspaceTables {
+        let (mut tables, mut clock) = (None, Clock::of(subspace, &search.values));
         // A machine's own calibration knows more than these terms.
-        clock.take_if(|_| corner.plan.file.software.calibration.is_some() && !Tables::cover(corner));
-        if !one_by_one && Tables::cover(corner) {
-            tables = clock.take().map(|clock| Box::new(Tables::of(corner, clock)));
+        clock.take_if(|_| subspace.plan.file.software.calibration.is_some() && !Tables::cover(subspace));
+        if !one_by_one && Tables::cover(subspace) {
+            tables = clock.take().map(|clock| Box::new(Tables::of(subspace, clock)));
         }
-        let sets = corner.recompute.iter().map(|(_, training)| training.clone()).collect();
+        let sets = subspace.recompute.iter().map(|(_, training)| training.clone()).collect();
         let bounded = clock.as_ref().filter(|_| search.request.only_first);
-        let stages = bounded.map(|clock| PipeStages::of(corner, clock)).unwrap_or_default();
-        OfCorner {
-            corner: number,
-            alike: corner.alike,
-            plan: corner.plan.clone(),
+        let stages = bounded.map(|clock| PipeStages::of(subspace, clock)).unwrap_or_default();
+        SubspaceTables {
+            subspace: number,
+            alike: subspace.alike,
+            plan: subspace.plan.clone(),
             sets,
             tables,
             clock,
@@ -181,7 +181,7 @@ impl OfCorner {
 
 /// The grids of a part.
 pub(super) struct Grids<'a> {
-    pub(super) corner: &'a Corner,
+    pub(super) subspace: &'a Subspace,
     pub(super) part: Part,
     pub(super) values: &'a [f64],
     /// The plan that is tried.
@@ -197,18 +197,18 @@ pub(super) struct Grids<'a> {
 impl Grids<'_> {
     /// Computes every plan for itself. Rules that are no constants are counted in `tally`.
     fn run(&mut self, mut clock: Option<&mut Clock>, known: &PipeStages, tally: &mut Tally) {
-        let usual = [self.corner.usual_sp(self.part.tp)];
-        let corner = self.corner;
-        for &sp in corner.sp.as_deref().unwrap_or(&usual) {
+        let usual = [self.subspace.usual_sp(self.part.tp)];
+        let subspace = self.subspace;
+        for &sp in subspace.sp.as_deref().unwrap_or(&usual) {
             let batches =
                 clock.as_deref_mut().map(|clock| self.batches(clock, known, sp)).unwrap_or_default();
             if !batches.is_empty() && batches.iter().all(|batch| matches!(batch, Batch::Closed)) {
                 continue;
             }
-            for (stages, &pp) in corner.stages.iter().enumerate() {
+            for (stages, &pp) in subspace.stages.iter().enumerate() {
                 self.set_grid(pp, sp);
                 let fsdp = self.plan.runtime.facts().shards_parameters;
-                for size in replicas(corner.replicas.as_ref(), fsdp, self.plan.layout.dp) {
+                for size in replicas(subspace.replicas.as_ref(), fsdp, self.plan.layout.dp) {
                     self.plan.layout.dp_replicate = size;
                     self.grid(stages, clock.as_deref(), (&batches, known), tally);
                 }
@@ -216,10 +216,10 @@ impl Grids<'_> {
         }
     }
 
-    /// What is known of each of the corner's micro batches; nothing where bounds are not asked for.
+    /// What is known of each of the subspace's micro batches; nothing where bounds are not asked for.
     fn batches(&mut self, clock: &mut Clock, known: &PipeStages, sp: bool) -> Vec<Batch> {
-        let corner = self.corner;
-        let Some((_, training)) = corner.recompute.first().filter(|_| self.sink.only_first()) else {
+        let subspace = self.subspace;
+        let Some((_, training)) = subspace.recompute.first().filter(|_| self.sink.only_first()) else {
             return Vec::new();
         };
         self.set_grid(1, sp);
@@ -237,7 +237,7 @@ impl Grids<'_> {
                 false => Batch::Open(Box::new(times)),
             }
         };
-        corner.micro_batches.iter().map(of).collect()
+        subspace.micro_batches.iter().map(of).collect()
     }
 
     /// Puts a grid of ranks into the plan, its pipeline the plainest.
@@ -252,36 +252,36 @@ impl Grids<'_> {
         }
         layout.dp = (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1);
         layout.edp = (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1);
-        if self.corner.usual_sync && self.plan.runtime.facts().pipelines_by_torch {
+        if self.subspace.usual_sync && self.plan.runtime.facts().pipelines_by_torch {
             layout.fsdp.sync_last = pp > 1;
         }
     }
 
     /// Candidates of one pipeline, micro batch and grid: valid or not by themselves.
     pub(super) fn sets(&self) -> u64 {
-        let refused = self.corner.refused_recompute.iter().map(|(_, count)| count).sum::<u64>();
-        self.corner.recompute.len() as u64 + refused
+        let refused = self.subspace.refused_recompute.iter().map(|(_, count)| count).sum::<u64>();
+        self.subspace.recompute.len() as u64 + refused
     }
 
     /// Candidates of one micro batch and grid.
     pub(super) fn sets_and_pipes(&self, stages: usize) -> u64 {
-        let pipes = self.corner.pipes.get(stages).map_or(0, |pipes| pipes.len()) as u64;
+        let pipes = self.subspace.pipes.get(stages).map_or(0, |pipes| pipes.len()) as u64;
         let refused: u64 =
-            self.corner.refused_pipes.get(stages).into_iter().flatten().map(|(_, count)| count).sum();
+            self.subspace.refused_pipes.get(stages).into_iter().flatten().map(|(_, count)| count).sum();
         (pipes + refused).saturating_mul(self.sets())
     }
 
     /// Counts the pipelines of a number of stages that rules of theirs refuse.
     pub(super) fn refuse_pipes(&mut self, stages: usize) {
         let sets = self.sets();
-        for (rule, count) in self.corner.refused_pipes.get(stages).into_iter().flatten() {
+        for (rule, count) in self.subspace.refused_pipes.get(stages).into_iter().flatten() {
             self.refused.add(rule, count.saturating_mul(sets));
         }
     }
 
     /// Counts the sets that rules of theirs refuse, so many times.
     pub(super) fn refuse_sets(&mut self, times: u64) {
-        for (rule, count) in &self.corner.refused_recompute {
+        for (rule, count) in &self.subspace.refused_recompute {
             self.refused.add(rule, count.saturating_mul(times));
         }
     }
@@ -299,10 +299,10 @@ impl Grids<'_> {
         (batches, known): (&[Batch], &PipeStages),
         tally: &mut Tally,
     ) {
-        let corner = self.corner;
-        let Some(pipes) = corner.pipes.get(stages) else { return };
+        let subspace = self.subspace;
+        let Some(pipes) = subspace.pipes.get(stages) else { return };
         let mut states: Vec<Option<States>> = vec![None; pipes.len()];
-        for (place, &micro_batch) in corner.micro_batches.iter().enumerate() {
+        for (place, &micro_batch) in subspace.micro_batches.iter().enumerate() {
             let times = match batches.get(place) {
                 Some(Batch::Closed) => continue,
                 Some(Batch::Open(times)) => clock.zip(Some(&**times)),
@@ -317,7 +317,7 @@ impl Grids<'_> {
                     continue;
                 }
             }
-            if let Some((_, training)) = corner.recompute.first() {
+            if let Some((_, training)) = subspace.recompute.first() {
                 self.set_recompute(training);
             }
             if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {
@@ -374,7 +374,7 @@ impl Grids<'_> {
         times: Option<(&Clock, &Times, &Stages)>,
         states: &mut Option<States>,
     ) {
-        let corner = self.corner;
+        let subspace = self.subspace;
         set_pipe(self.plan, pipe);
         let timed = times.map(|(clock, times, stages)| Timed::of(self.plan, clock, times, stages));
         if timed.as_ref().is_some_and(|timed| self.sink.is_hopeless(timed.least())) {
@@ -387,7 +387,7 @@ impl Grids<'_> {
             }
         }
         self.refuse_sets(1);
-        for (set, (_, training)) in corner.recompute.iter().enumerate() {
+        for (set, (_, training)) in subspace.recompute.iter().enumerate() {
             self.set_recompute(training);
             if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {
                 self.refused.add(rule, 1);
@@ -420,7 +420,7 @@ impl Grids<'_> {
     pub(super) fn candidate(&self, stages: usize, pipe: usize) -> Candidate {
         let layout = &self.plan.layout;
         Candidate {
-            corner: self.part.corner as u32,
+            subspace: self.part.subspace as u32,
             tp: layout.tp as u32,
             cp: layout.cp as u32,
             ep: layout.ep as u32,
@@ -474,7 +474,7 @@ impl<'a> Timed<'a> {
         let pipe = time::Pipe { host_share, ..self.pipe };
         let (machine, terms) = (&self.clock.machine, self.times.works.terms(again));
         let state = State::of(machine, &terms, self.stages, &pipe, &self.data);
-        let around = Around::of(machine, &terms, &pipe, &self.data, &state);
+        let around = StepOverhead::of(machine, &terms, &pipe, &self.data, &state);
         let longest = Longest::of(machine, &terms, self.stages, &pipe);
         seconds(step_of(machine, &longest, &pipe, &state, &around).total())
     }

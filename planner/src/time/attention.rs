@@ -2,7 +2,7 @@
 
 use super::collectives::Group;
 use super::constants::Role;
-use super::layer::{Manner, Split};
+use super::layer::{ComputeOptions, Split};
 use super::machine::Machine;
 use super::parts::Both;
 use super::shape::MixerShape;
@@ -50,7 +50,7 @@ pub fn fits_softmax(split: &Split, mixer: &MixerShape) -> bool {
 }
 
 /// Attention or recurrence of a micro batch on one rank, with its context-parallel communication.
-pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner) -> Both {
+pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, options: &ComputeOptions) -> Both {
     let mut both = Both::default();
     match *mixer {
         MixerShape::None => {}
@@ -60,7 +60,7 @@ pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner
             let pairs = split.mbs * split.seq_len * split.seq_len / split.cp * local;
             let flops = pairs * (query_dim + value_dim);
             let narrow = (query_dim.max(value_dim) / WIDE_HEAD).min(1.0).sqrt();
-            if manner.unfused {
+            if options.unfused {
                 // Full squares: a mask saves nothing.
                 let rate = machine.peak * machine.of(Role::Bmm) * narrow;
                 let more = f64::from(u8::from(!machine.same_thread && !fits_softmax(split, mixer)));
@@ -80,7 +80,7 @@ pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner
                 };
                 let few = (1.0 + machine.of(Role::FewHeads) / local)
                     * (1.0 + machine.of(Role::ShortSequence) / keys);
-                let faster = if manner.low_attention { LOW_ATTENTION } else { 1.0 };
+                let faster = if options.low_attention { LOW_ATTENTION } else { 1.0 };
                 let rate = machine.peak * faster * machine.of(Role::Attention) * narrow / few;
                 // A fused kernel leaves out what a window or a chunk does.
                 let flops = flops * span.seen(split.seq_len) / (split.seq_len / 2.0).max(1.0);

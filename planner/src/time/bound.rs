@@ -13,8 +13,8 @@ use super::machine::Machine;
 use super::shape::{MAX_KINDS, ModelShape};
 use super::stage::cooler;
 use super::stages::Stages;
-use super::step::{Around, Pipe, State};
-use super::terms::Works;
+use super::step::{Pipe, State, StepOverhead};
+use super::terms::WorkTables;
 use crate::settings::Schedule;
 
 /// What rounding may make of a sum of some hundred terms.
@@ -22,7 +22,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// A micro batch in all stages of a model together, whatever the stages are.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Whole {
+pub struct ModelBound {
     /// Seconds at least.
     least: f64,
     /// Seconds at most, but for what the host adds to sends.
@@ -40,12 +40,12 @@ fn add(sum: &mut [f64; 4], terms: &[f64; 4], times: f64) {
     }
 }
 
-impl Whole {
+impl ModelBound {
     /// Of a model of which each layer is computed once, with what is computed again.
-    pub fn of(machine: &Machine, works: &Works, again: &Recompute, host_share: f64) -> Whole {
+    pub fn of(machine: &Machine, works: &WorkTables, again: &Recompute, host_share: f64) -> ModelBound {
         let power = machine.of(Role::PowerSlack);
         if !(0.0..=1.0).contains(&power) {
-            return Whole { least: 0.0, most: f64::INFINITY };
+            return ModelBound { least: 0.0, most: f64::INFINITY };
         }
         let mut kinds = [[0.0; 4]; MAX_KINDS];
         let mut sum = [0.0; 4];
@@ -63,13 +63,13 @@ impl Whole {
         let [work, hot, gaps, host] = sum;
         let (busy, host) = (work + host_share * gaps, host_share * host);
         let cooled = cooler(machine, hot / busy.max(1e-12));
-        Whole { least: busy - (1.0 - cooled) * hot, most: busy + host }
+        ModelBound { least: busy - (1.0 - cooled) * hot, most: busy + host }
     }
 
     /// Bounds for either of two.
     #[must_use]
-    pub fn join(self, other: Whole) -> Whole {
-        Whole { least: self.least.min(other.least), most: self.most.max(other.most) }
+    pub fn join(self, other: ModelBound) -> ModelBound {
+        ModelBound { least: self.least.min(other.least), most: self.most.max(other.most) }
     }
 
     /// Seconds of a micro batch at least.
@@ -91,7 +91,7 @@ impl Whole {
 
     /// What a step of a pipeline takes at least; 0 where nothing is known, or where it may be without end.
     #[inline]
-    pub fn least_seconds(&self, machine: &Machine, pipe: &Pipe, state: &State, around: &Around) -> f64 {
+    pub fn least_seconds(&self, machine: &Machine, pipe: &Pipe, state: &State, around: &StepOverhead) -> f64 {
         let launches = 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency) * pipe.stages;
         let beside = around.least();
         let most = (pipe.microbatches + 1.0) * (self.most + launches) + around.most();
@@ -114,7 +114,7 @@ pub fn waits_at_least(schedule: Schedule, stages: f64, chunks: f64) -> f64 {
 const MOST: f64 = 1e8;
 
 impl Stages {
-    /// Whether stages hold each layer of the model once, and so what [`Whole`] counts.
+    /// Whether stages hold each layer of the model once, and so what [`ModelBound`] counts.
     pub fn are_whole(&self, shape: &ModelShape) -> bool {
         let mut layers = [0.0; MAX_KINDS];
         for &kind in &shape.layers {
@@ -153,16 +153,16 @@ mod tests {
         let plan = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.findings));
         let (setup, inputs) = (setup(&plan).unwrap(), inputs_at_least(&plan, profile(&plan).unwrap()));
         let machine = setup.machine(&constants::table().values());
-        let works = Works::new(&machine, &inputs.split(), &inputs.manner(), &setup.shape);
+        let works = WorkTables::new(&machine, &inputs.split(), &inputs.options(), &setup.shape);
         let stages = Stages::of(&setup.shape, &plan.layout);
         assert!(stages.are_whole(&setup.shape), "{preset} {layout}");
         let (pipe, data) = (setup.pipe(&machine), inputs.data());
         let terms = works.terms(&recompute(&plan));
         let state = State::of(&machine, &terms, &stages, &pipe, &data);
-        let around = Around::of(&machine, &terms, &pipe, &data, &state);
+        let around = StepOverhead::of(&machine, &terms, &pipe, &data, &state);
         let longest = crate::time::Longest::of(&machine, &terms, &stages, &pipe);
         let exact = step_of(&machine, &longest, &pipe, &state, &around).total();
-        let whole = Whole::of(&machine, &works, &recompute(&plan), pipe.host_share);
+        let whole = ModelBound::of(&machine, &works, &recompute(&plan), pipe.host_share);
         let least = whole.least_seconds(&machine, &pipe, &state, &around);
         assert!(0.0 < least && least <= exact, "{preset} {layout}: {least} {exact}");
         least / exact
@@ -175,8 +175,8 @@ mod tests {
         let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan?;
         let (setup, inputs) = (setup(&plan).unwrap(), inputs_at_least(&plan, profile(&plan).unwrap()));
         let machine = setup.machine(&constants::table().values());
-        let works = Works::new(&machine, &inputs.split(), &inputs.manner(), &setup.shape);
-        let whole = Whole::of(&machine, &works, &recompute(&plan), setup.pipe(&machine).host_share);
+        let works = WorkTables::new(&machine, &inputs.split(), &inputs.options(), &setup.shape);
+        let whole = ModelBound::of(&machine, &works, &recompute(&plan), setup.pipe(&machine).host_share);
         Some(whole.least() * cp as f64 / micro as f64)
     }
 

@@ -17,7 +17,7 @@ use crate::plan::Plan;
 pub fn stage_costs(plan: &Plan) -> Result<StageCosts, String> {
     let setup = setup(plan)?;
     let machine = setup.machine(&table().values());
-    let terms = Terms::new(&machine, &setup.split, &setup.manner, &setup.shape);
+    let terms = Terms::new(&machine, &setup.split, &setup.options, &setup.shape);
     let pipe = setup.pipe(&machine);
     let slower = slowdown(&machine, &terms, &setup.stages, &pipe, &setup.data);
     let mut chunks = Vec::new();

@@ -59,7 +59,7 @@ impl Split {
 
 /// What of the work is done, and how.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Manner {
+pub struct ComputeOptions {
     /// Attention writes its scores to memory.
     pub unfused: bool,
     /// Weights are frozen but for small adapters: no gradients of them.
@@ -140,7 +140,7 @@ const CHAINED_LOSS: f64 = 26.0;
 /// Bytes that it takes to make room for a gradient of the embedding, to clear it and to read it again.
 const EMBEDDING_BYTES: f64 = 14.0;
 
-impl Manner {
+impl ComputeOptions {
     fn bytes(&self) -> &'static Bytes {
         if self.fused_operations { &FUSED } else { &CHAINED }
     }
@@ -206,17 +206,17 @@ pub struct LayerWork {
     feed_forward: MlpShape,
 }
 
-/// Layer of `kind`; what `manner` computes again is not looked at.
+/// Layer of `kind`; what `options` computes again is not looked at.
 pub fn layer_work(
     machine: &Machine,
     split: &Split,
-    manner: &Manner,
+    options: &ComputeOptions,
     shape: &ModelShape,
     kind: &KindShape,
 ) -> LayerWork {
-    let work = Work { machine, split, manner, hidden: shape.hidden };
-    let mut core = mix(machine, split, &kind.mixer, manner);
-    core += mix(machine, split, &kind.beside, manner);
+    let work = Work { machine, split, options, hidden: shape.hidden };
+    let mut core = mix(machine, split, &kind.mixer, options);
+    core += mix(machine, split, &kind.beside, options);
     let scans = core.forward.memory;
     let projections = work.matrices(kind, |matrix| matrix.module == Module::Attention);
     let up = work.matrices(kind, |matrix| matrix.up_projection);
@@ -280,7 +280,7 @@ impl LayerWork {
 struct Work<'a> {
     machine: &'a Machine,
     split: &'a Split,
-    manner: &'a Manner,
+    options: &'a ComputeOptions,
     hidden: f64,
 }
 
@@ -290,13 +290,13 @@ impl Work<'_> {
         let mut both = Both::default();
         both.forward.gemm = forward(self.machine, rate, product);
         both.backward.gemm = input_gradient(self.machine, rate, product);
-        if !self.manner.frozen {
-            let kept = self.manner.gradient_bytes;
+        if !self.options.frozen {
+            let kept = self.options.gradient_bytes;
             // Where a later pass adds it, the product writes its gradient once, in two bytes.
-            let written = if self.manner.fused_gradients { kept } else { 1.0 };
+            let written = if self.options.fused_gradients { kept } else { 1.0 };
             both.weights = weight_gradient(self.machine, rate, product, written);
             both.backward.gemm += both.weights;
-            if !self.manner.fused_gradients {
+            if !self.options.fused_gradients {
                 let elements = product.outputs * product.inputs * product.groups;
                 both.backward.memory += elements * (2.0 + 2.0 * kept) / self.machine.memory;
             }
@@ -327,7 +327,7 @@ impl Work<'_> {
     /// Norms, residuals, rotation.
     fn mixer_memory(&self, mixer: &MixerShape) -> Both {
         let stream = self.split.stream_tokens() * self.hidden;
-        let bytes = self.manner.bytes();
+        let bytes = self.options.bytes();
         let heads = match *mixer {
             MixerShape::None => return Both::default(),
             MixerShape::Recurrence { .. } => [0.0; 2],
@@ -352,9 +352,9 @@ impl Work<'_> {
     /// One gather and one reduce of `width` values a token each way; the backward pass gathers its inputs again.
     fn tp(&self, width_in: f64) -> Both {
         let (split, mut both) = (self.split, Both::default());
-        let exposed = if self.manner.overlap_tp { self.machine.of(Role::ExposedTp) } else { 1.0 };
+        let exposed = if self.options.overlap_tp { self.machine.of(Role::ExposedTp) } else { 1.0 };
         let tokens = 2.0 * split.gathered_tokens();
-        let into = self.machine.gather(split.tp_group, self.manner.gathered_share * tokens * width_in);
+        let into = self.machine.gather(split.tp_group, self.options.gathered_share * tokens * width_in);
         let out = self.machine.gather(split.tp_group, tokens * self.hidden);
         both.forward.tp = exposed * (into + out);
         both.backward.tp = exposed * if split.sp { 2.0 * into + out } else { into + out };
@@ -377,7 +377,7 @@ impl Work<'_> {
             MlpShape::Dense { ffn, gate } => {
                 let mut both = self.matrices(kind, |matrix| matrix.module == Module::Mlp);
                 both += self.activation(tokens * ffn / self.split.tp, gate, Role::Traffic);
-                let [forward, backward] = self.manner.bytes().half_layer;
+                let [forward, backward] = self.options.bytes().half_layer;
                 both += self.memory(forward * stream, backward * stream, Role::Traffic);
                 both += self.tp(self.hidden);
                 (both, Both::default())
@@ -388,7 +388,7 @@ impl Work<'_> {
 
     /// The activation function over `elements` of the MLP's width.
     fn activation(&self, elements: f64, gate: f64, role: Role) -> Both {
-        let bytes = self.manner.bytes();
+        let bytes = self.options.bytes();
         let [forward, backward] = [0, 1].map(|pass| bytes.activation[pass] + bytes.gate[pass] * gate);
         self.memory(forward * elements, backward * elements, role)
     }
@@ -412,12 +412,12 @@ impl Work<'_> {
             };
             both += self.product(&self.machine.gemm, Product { rows: here, outputs, inputs, groups });
         }
-        let bytes = self.manner.bytes();
-        let sorting = if self.manner.fused_dispatch { [8.0; 2] } else { bytes.sorting };
+        let bytes = self.options.bytes();
+        let sorting = if self.options.fused_dispatch { [8.0; 2] } else { bytes.sorting };
         let [forward, backward] = sorting.map(|bytes| bytes * sent * width);
         both += self.memory(forward, backward, Role::MoeTraffic);
         let activated = here * ffn / split.etp;
-        if self.manner.fused_operations {
+        if self.options.fused_operations {
             both += self.activation(activated, gate, Role::MoeTraffic);
         } else {
             both += self.activation(activated, gate, Role::Traffic);
@@ -433,12 +433,12 @@ impl Work<'_> {
             both += self.memory(passes, passes, Role::Traffic);
         }
         let bytes = 2.0 * tokens * width;
-        let one_way = if self.manner.fused_dispatch {
+        let one_way = if self.options.fused_dispatch {
             self.machine.dispatch(split.ep_group, bytes, top_k)
         } else {
             self.machine.all_to_all(split.ep_group, bytes * top_k)
         };
-        let exposed = if self.manner.overlap_ep { self.machine.of(Role::ExposedEp) } else { 1.0 };
+        let exposed = if self.options.overlap_ep { self.machine.of(Role::ExposedEp) } else { 1.0 };
         let tensor = self.machine.gather(split.etp_group, 2.0 * here * width);
         both.forward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
         both.backward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
@@ -460,7 +460,7 @@ impl Work<'_> {
             let layer = machine.of(Role::HostLayer);
             let further = machine.of(Role::HostTp) + machine.of(Role::HostStalled);
             seconds += layer + further * (self.split.tp - 1.0);
-            if self.manner.unfused && !fits_softmax(self.split, &kind.mixer) {
+            if self.options.unfused && !fits_softmax(self.split, &kind.mixer) {
                 seconds += machine.of(Role::HostSoftmax);
             }
             gaps += machine.of(Role::KernelGap) * layer;
@@ -496,35 +496,40 @@ impl Work<'_> {
 const UNFUSED_LOSS: [f64; 2] = [38.0, 14.0];
 
 /// Final norm, output layer and loss of a micro batch.
-pub fn head_time(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> LayerTime {
-    let work = Work { machine, split, manner, hidden: shape.hidden };
+pub fn head_time(
+    machine: &Machine,
+    split: &Split,
+    options: &ComputeOptions,
+    shape: &ModelShape,
+) -> LayerTime {
+    let work = Work { machine, split, options, hidden: shape.hidden };
     let tokens = split.gathered_tokens();
     let outputs = shape.vocabulary / split.tp;
     let product = Product { rows: tokens, outputs, inputs: shape.hidden, groups: 1.0 };
-    let rate = if manner.low_head { &machine.gemm } else { &machine.gemm16 };
+    let rate = if options.low_head { &machine.gemm } else { &machine.gemm16 };
     let mut both = work.product(rate, product);
     let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * outputs);
     // Bytes of a logit: as they are, and before what the software's own traffic makes of them.
-    let ([forward, backward], passes) = match (manner.fused_operations, manner.fused_loss) {
+    let ([forward, backward], passes) = match (options.fused_operations, options.fused_loss) {
         (false, _) => ([0.0; 2], CHAINED_LOSS),
         (true, true) => ([0.0; 2], 4.0),
         (true, false) => (UNFUSED_LOSS, 0.0),
     };
     both.forward.memory += forward * logits / machine.memory;
     both.backward.memory += backward * logits / machine.memory;
-    let [forward, backward] = manner.bytes().norm.map(|bytes| bytes * stream + passes * logits);
+    let [forward, backward] = options.bytes().norm.map(|bytes| bytes * stream + passes * logits);
     both += work.memory(forward, backward, Role::Traffic);
-    if !manner.fused_operations && !manner.frozen {
+    if !options.fused_operations && !options.frozen {
         // The gradient of the embedding is as large as the embedding, however few words a micro batch has.
         let embedding = outputs * shape.hidden;
-        let bytes = EMBEDDING_BYTES + 2.0 * manner.gradient_bytes;
+        let bytes = EMBEDDING_BYTES + 2.0 * options.gradient_bytes;
         both += work.memory(0.0, bytes * embedding, Role::Traffic);
     }
     both.backward.memory += machine.of(Role::HostHead);
     both += work.tp(shape.hidden);
     // The maximum, the sum and the wanted logit of every token are reduced over the vocabulary's parts; fused, the last
     // two together.
-    let sums = if manner.fused_loss { 2.0 } else { 3.0 };
+    let sums = if options.fused_loss { 2.0 } else { 3.0 };
     both.forward.tp += sums * 2.0 * machine.gather(split.tp_group, 4.0 * tokens);
     LayerTime {
         forward: both.forward,

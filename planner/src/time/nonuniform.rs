@@ -67,7 +67,7 @@ mod tests {
         answer.time.unwrap_or_else(|| panic!("{:?}", answer.findings))
     }
 
-    /// Whole and reduced plan of eight slots in a runtime.
+    /// ModelBound and reduced plan of eight slots in a runtime.
     fn plan(runtime: &str, overlap: bool) -> Plan {
         let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "runtime": runtime,
             "cluster": {"gpu": "h100-sxm", "nodes": 16, "failed": [{"node": 0, "gpu": 0}]}, "layout": {"tp": 8},

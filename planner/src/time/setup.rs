@@ -3,7 +3,7 @@
 use super::collectives::Group;
 use super::constants::{Chosen, Profile, Role, table};
 use super::host_copies::HostBytes;
-use super::layer::{Manner, Recompute, Split};
+use super::layer::{ComputeOptions, Recompute, Split};
 use super::machine::{Hardware, Machine, Numbers};
 use super::shape::ModelShape;
 use super::stage::Longest;
@@ -160,7 +160,7 @@ pub struct Setup {
     /// How layers are split.
     pub split: Split,
     /// How they are computed.
-    pub manner: Manner,
+    pub options: ComputeOptions,
     /// The pipeline.
     pub pipe: Pipe,
     /// CUDA graphs.
@@ -214,9 +214,9 @@ impl Inputs<'_> {
     }
 
     /// How layers are computed.
-    pub fn manner(&self) -> Manner {
+    pub fn options(&self) -> ComputeOptions {
         let facts = &self.software;
-        Manner {
+        ComputeOptions {
             unfused: facts.unfused,
             frozen: self.frozen,
             gradient_bytes: self.gradient_bytes,
@@ -296,7 +296,7 @@ impl Setup {
             numbers: inputs.numbers,
             chosen: table.choose(inputs.gpu, facts.profile)?,
             split: inputs.split(),
-            manner: inputs.manner(),
+            options: inputs.options(),
             pipe: inputs.pipe(),
             graphs: facts.graphs,
             data: inputs.data(),
@@ -323,7 +323,7 @@ impl Setup {
     /// Seconds of a step under these values of the constants.
     pub fn predict(&self, values: &[f64]) -> StepTime {
         let machine = self.machine(values);
-        let terms = Terms::new(&machine, &self.split, &self.manner, &self.shape);
+        let terms = Terms::new(&machine, &self.split, &self.options, &self.shape);
         let mut found = step(&machine, &terms, &self.stages, &self.pipe(&machine), &self.data);
         found.bubble *= self.idle_share;
         if self.idle_share < 1.0 {

@@ -239,7 +239,7 @@ fn uncapitalized(text: &str) -> String {
 /// traffic of its software and its time to launch layers.
 fn unmeasured(plan: &Plan) -> Option<(&'static str, &'static Constant)> {
     let setup = setup(plan).ok()?;
-    let attention = if setup.manner.unfused { Role::Bmm } else { Role::Attention };
+    let attention = if setup.options.unfused { Role::Bmm } else { Role::Attention };
     let roles = [setup.numbers.role(), attention, Role::Traffic, Role::HostLayer];
     let chosen = roles.iter().filter_map(|&role| {
         let at = setup.chosen.get(role as usize)?;

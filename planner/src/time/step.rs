@@ -134,7 +134,7 @@ pub(super) fn slowdown(
 /// Seconds of a step.
 pub fn step(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe, data: &DataParallel) -> StepTime {
     let state = State::of(machine, terms, stages, pipe, data);
-    let around = Around::of(machine, terms, pipe, data, &state);
+    let around = StepOverhead::of(machine, terms, pipe, data, &state);
     step_of(machine, &Longest::of(machine, terms, stages, pipe), pipe, &state, &around)
 }
 
@@ -250,7 +250,7 @@ impl State {
 
 /// What a step takes around its stages' work, whatever that is.
 #[derive(Debug, Clone, Copy)]
-pub struct Around {
+pub struct StepOverhead {
     /// Sends between stages.
     sends: f64,
     /// Share of a micro batch's backward that hides reduction.
@@ -267,10 +267,16 @@ pub struct Around {
     rest: [f64; 3],
 }
 
-impl Around {
+impl StepOverhead {
     /// Of a pipeline, with what its state takes. Of `terms` only the size of a send is looked at.
     #[inline]
-    pub fn of(machine: &Machine, terms: &Terms, pipe: &Pipe, data: &DataParallel, state: &State) -> Around {
+    pub fn of(
+        machine: &Machine,
+        terms: &Terms,
+        pipe: &Pipe,
+        data: &DataParallel,
+        state: &State,
+    ) -> StepOverhead {
         // With chunks, the last micro batches of a stage drain chunk by chunk.
         let drained = if pipe.chunks > 1.0 { pipe.stages } else { 1.0 };
         let window = |overlaps: bool| if overlaps { machine.of(Role::DpWindow) * drained } else { 0.0 };
@@ -284,7 +290,7 @@ impl Around {
             reduce.alone += to * if reduce.all > 0.0 { reduce.alone / reduce.all } else { 1.0 };
             reduce.all += to;
         }
-        Around {
+        StepOverhead {
             sends: sends(machine, terms, pipe),
             reduce_window: window(data.overlap_reduce),
             gather_window: window(data.overlap_gather),
@@ -296,7 +302,7 @@ impl Around {
     }
 }
 
-impl Around {
+impl StepOverhead {
     /// Seconds that nothing hides.
     pub(super) fn least(&self) -> f64 {
         self.unhidden() + self.reduce.alone + self.gather.alone
@@ -319,7 +325,7 @@ pub fn step_of(
     longest: &Longest,
     pipe: &Pipe,
     state: &State,
-    around: &Around,
+    around: &StepOverhead,
 ) -> StepTime {
     let microbatches = pipe.microbatches;
     let sharded = state.sharded(machine, longest.seconds);

@@ -1,7 +1,7 @@
 //! Seconds of a micro batch in every kind of layer of a model under a split: what a search keeps over pipelines and batches.
 
 use super::gemm::{Product, forward, input_gradient, weight_gradient};
-use super::layer::{LayerTime, LayerWork, Manner, Recompute, Split, head_time, layer_work};
+use super::layer::{ComputeOptions, LayerTime, LayerWork, Recompute, Split, head_time, layer_work};
 use super::machine::Machine;
 use super::shape::{MAX_KINDS, ModelShape};
 use super::stages::StageClass;
@@ -38,7 +38,7 @@ pub struct Terms {
 
 /// What terms have in common whatever is computed again.
 #[derive(Debug, Clone)]
-pub struct Works {
+pub struct WorkTables {
     kinds: Vec<LayerWork>,
     /// Layers of each kind in the model, and modules of multi-token prediction.
     counts: [f64; MAX_KINDS],
@@ -49,12 +49,12 @@ pub struct Works {
     terms: Box<Terms>,
 }
 
-impl Works {
-    /// Of a model under a split; what `manner` computes again is not looked at.
-    pub fn new(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> Works {
+impl WorkTables {
+    /// Of a model under a split; what `options` computes again is not looked at.
+    pub fn new(machine: &Machine, split: &Split, options: &ComputeOptions, shape: &ModelShape) -> WorkTables {
         let mut terms = Terms {
             kinds: [LayerTime::default(); MAX_KINDS],
-            head: head_time(machine, split, manner, shape),
+            head: head_time(machine, split, options, shape),
             mtp: LayerTime::default(),
             totals: ([[0.0; 2]; MAX_KINDS], [0.0; 2], [0.0; 2]),
             known: shape.kinds.len(),
@@ -75,16 +75,16 @@ impl Works {
             *tensors = kind.tensors + kind.expert_tensors / split.ep;
         }
         if !shape.mtp_layers.is_empty() {
-            terms.add_mtp(machine, split, manner, shape);
+            terms.add_mtp(machine, split, options, shape);
         }
-        let kinds = shape.kinds.iter().map(|kind| layer_work(machine, split, manner, shape, kind));
+        let kinds = shape.kinds.iter().map(|kind| layer_work(machine, split, options, shape, kind));
         let mut counts = [0.0; MAX_KINDS];
         for &kind in &shape.layers {
             if let Some(count) = counts.get_mut(usize::from(kind)) {
                 *count += 1.0;
             }
         }
-        Works {
+        WorkTables {
             kinds: kinds.collect(),
             counts,
             modules: shape.mtp_modules,
@@ -138,12 +138,12 @@ impl Works {
 
 impl Terms {
     /// The terms of a model under a split.
-    pub fn new(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> Terms {
-        Works::new(machine, split, manner, shape).terms(&manner.recompute)
+    pub fn new(machine: &Machine, split: &Split, options: &ComputeOptions, shape: &ModelShape) -> Terms {
+        WorkTables::new(machine, split, options, shape).terms(&options.recompute)
     }
 
     /// A multi-token-prediction module without its layers, and the elements of all of it.
-    fn add_mtp(&mut self, machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) {
+    fn add_mtp(&mut self, machine: &Machine, split: &Split, options: &ComputeOptions, shape: &ModelShape) {
         let hidden = shape.hidden;
         let product = Product {
             rows: split.gathered_tokens(),
@@ -151,7 +151,7 @@ impl Terms {
             inputs: 2.0 * hidden,
             groups: 1.0,
         };
-        let weights = weight_gradient(machine, &machine.gemm, product, manner.gradient_bytes);
+        let weights = weight_gradient(machine, &machine.gemm, product, options.gradient_bytes);
         self.mtp = self.head;
         self.mtp.forward.gemm += forward(machine, &machine.gemm, product);
         self.mtp.backward.gemm += input_gradient(machine, &machine.gemm, product) + weights;

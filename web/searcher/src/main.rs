@@ -6,7 +6,7 @@ mod protocol;
 mod warm;
 
 use gloo::worker::{HandlerId, Registrable, Worker, WorkerScope};
-use planner::search::{Desk, Known, Partial, Search};
+use planner::search::{Known, PartCache, Partial, Search};
 use protocol::{Ask, Json, Tell};
 use warm::Warm;
 use web_sys::js_sys::Date;
@@ -20,7 +20,7 @@ const TELL: f64 = 250.0;
 struct Task {
     number: u32,
     search: Search,
-    desk: Desk,
+    cache: PartCache,
     /// What was found. Its counts are of what was not told yet; the best and the fronts stay, so that less is among them.
     found: Box<Partial>,
     /// When it was told last.
@@ -33,7 +33,7 @@ impl Task {
         let started = Date::now();
         let mut next = first;
         while next < end {
-            self.desk.run(&self.search, next, &mut self.found);
+            self.cache.run(&self.search, next, &mut self.found);
             next += 1;
             if Date::now() - started > SLICE {
                 break;
@@ -79,7 +79,7 @@ impl Searcher {
                         self.task = Some(Task {
                             number,
                             search,
-                            desk: Desk::default(),
+                            cache: PartCache::default(),
                             found: Box::default(),
                             told: Date::now(),
                             known: Known::default(),

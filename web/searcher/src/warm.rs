@@ -4,7 +4,7 @@
 use gloo::timers::callback::Timeout;
 use gloo::worker::WorkerScope;
 use planner::json::read_json;
-use planner::search::{Desk, Known, Partial, Request, Search};
+use planner::search::{Known, PartCache, Partial, Request, Search};
 use web_sys::js_sys::Date;
 
 use crate::{Searcher, Warmer};
@@ -18,7 +18,7 @@ const PLAN: &str = r#"{"version":1,"model":{"preset":"deepseek-v3"},"cluster":{"
 /// How far it is.
 pub struct Warm {
     search: Search,
-    desk: Desk,
+    cache: PartCache,
     found: Partial,
     next: u64,
     spent: f64,
@@ -30,7 +30,7 @@ impl Warm {
         let mut request = Request::new(read_json(PLAN).ok()?);
         (request.limits.rows, request.limits.simulated) = (2, 8);
         let search = Search::new(&request).ok()?;
-        Some(Warm { search, desk: Desk::default(), found: Partial::default(), next: 0, spent: 0.0 })
+        Some(Warm { search, cache: PartCache::default(), found: Partial::default(), next: 0, spent: 0.0 })
     }
 
     /// One slice further; none once it was enough.
@@ -39,7 +39,7 @@ impl Warm {
         let mut spent = 0.0;
         // Parts far apart, so that all kinds of them come up.
         while spent < SLICE && self.next < self.search.parts() {
-            self.desk.run(&self.search, self.next, &mut self.found);
+            self.cache.run(&self.search, self.next, &mut self.found);
             self.next += 7;
             spent = Date::now() - started;
         }

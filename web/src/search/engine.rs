@@ -1,4 +1,4 @@
-//! The page's side of a search: hands out work, merges, starts again on every change. Whatever takes long is done by workers:
+//! The page's side of a search: workers out work, merges, starts again on every change. Whatever takes long is done by workers:
 //! the page does not even make the space.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use planner::finding::Finding;
 use planner::search::{Request, SearchAnswer, WhyNot};
 use web_sys::js_sys::Date;
 
-use super::inner::{Hand, Heard, Inner, Remote, Task};
+use super::inner::{Heard, Inner, Remote, SearchWorker, Task};
 use super::protocol::{ADDRESS, Ask, Json, Tell};
 
 /// Most workers; more would wait for each other on the machines that pages are read on.
@@ -83,10 +83,12 @@ impl Engine {
     /// Starts the workers once the page has nothing to do, and has them get warm.
     pub fn warm(self) {
         let warm = move || {
-            if self.change(|inner| inner.hands.is_empty()) {
+            if self.change(|inner| inner.workers.is_empty()) {
                 self.raise();
                 // What a browser compiled for one worker it has for the others.
-                self.change(|inner| inner.hands.iter().take(1).for_each(|hand| hand.bridge.send(Ask::Warm)));
+                self.change(|inner| {
+                    inner.workers.iter().take(1).for_each(|worker| worker.bridge.send(Ask::Warm))
+                });
             }
         };
         Timeout::new(IDLE, warm).forget();
@@ -162,19 +164,19 @@ impl Engine {
 
     /// Starts the workers, once.
     fn raise(self) {
-        let missing = self.change(|inner| hands_wanted().saturating_sub(inner.hands.len()));
+        let missing = self.change(|inner| workers_wanted().saturating_sub(inner.workers.len()));
         for _ in 0..missing {
-            let place = self.change(|inner| inner.hands.len());
-            let hand = self.hand(place);
-            self.change(|inner| inner.hands.push(hand));
+            let place = self.change(|inner| inner.workers.len());
+            let worker = self.worker(place);
+            self.change(|inner| inner.workers.push(worker));
         }
     }
 
-    fn hand(self, place: usize) -> Hand {
+    fn worker(self, place: usize) -> SearchWorker {
         let bridge =
             Remote::spawner().encoding::<Json>().callback(move |tell| self.hear(place, tell)).spawn(ADDRESS);
         bridge.send(Ask::Data(planner::data::texts()));
-        Hand { bridge, knows: 0, heard: false, task: None, untold: Vec::new() }
+        SearchWorker { bridge, knows: 0, heard: false, task: None, untold: Vec::new() }
     }
 
     /// Gives every idle worker something to do.
@@ -209,8 +211,9 @@ impl Engine {
             let works = |(of, task, _): &(u32, Task, f64)| {
                 *of == number && matches!(task, Task::Parts { .. } | Task::Candidates(_))
             };
-            let at_work = |hand: &Hand| hand.task.as_ref().is_some_and(works) || !hand.untold.is_empty();
-            let busy = inner.hands.iter().any(at_work);
+            let at_work =
+                |worker: &SearchWorker| worker.task.as_ref().is_some_and(works) || !worker.untold.is_empty();
+            let busy = inner.workers.iter().any(at_work);
             let waiting = !inner.parts.is_empty() || !inner.candidates.is_empty();
             let (_, ranking) = inner.begun.as_ref()?;
             if !busy && !waiting {
@@ -289,25 +292,31 @@ impl Engine {
     fn watch(self) {
         let now = Date::now();
         let dead: Vec<usize> = self.change(|inner| {
-            let owes = |hand: &Hand| {
-                hand.task.as_ref().is_some_and(|(_, task, since)| {
+            let owes = |worker: &SearchWorker| {
+                worker.task.as_ref().is_some_and(|(_, task, since)| {
                     let due = match task {
                         Task::Help => DEAD_HELP,
-                        _ if !hand.heard => DEAD[0],
+                        _ if !worker.heard => DEAD[0],
                         _ => DEAD[1],
                     };
                     now - since > due
                 })
             };
-            inner.hands.iter().enumerate().filter(|(_, hand)| owes(hand)).map(|(place, _)| place).collect()
+            inner
+                .workers
+                .iter()
+                .enumerate()
+                .filter(|(_, worker)| owes(worker))
+                .map(|(place, _)| place)
+                .collect()
         });
         for place in dead {
-            let fresh = self.hand(place);
+            let fresh = self.worker(place);
             let gave_up = self.change(|inner| {
                 inner.replaced += 1;
                 let number = inner.number;
-                let Some(hand) = inner.hands.get_mut(place) else { return false };
-                let old = std::mem::replace(hand, fresh);
+                let Some(worker) = inner.workers.get_mut(place) else { return false };
+                let old = std::mem::replace(worker, fresh);
                 // What it did and told nothing of is done anew.
                 for (first, end) in old.untold {
                     inner.done = inner.done.saturating_sub(end - first);
@@ -346,7 +355,7 @@ impl Engine {
 }
 
 /// One worker for each processor.
-fn hands_wanted() -> usize {
+fn workers_wanted() -> usize {
     let processors = window().navigator().hardware_concurrency();
     if processors.is_finite() && processors >= 1.0 { (processors as usize).min(MOST_WORKERS) } else { 1 }
 }

@@ -45,7 +45,7 @@ pub enum Task {
 }
 
 /// A worker.
-pub struct Hand {
+pub struct SearchWorker {
     pub bridge: WorkerBridge<Remote>,
     /// Number of the search that it was told of last.
     pub knows: u32,
@@ -59,7 +59,7 @@ pub struct Hand {
 
 #[derive(Default)]
 pub struct Inner {
-    pub hands: Vec<Hand>,
+    pub workers: Vec<SearchWorker>,
     pub number: u32,
     pub request: Option<Box<Request>>,
     /// Parts of the space and the order of its candidates, once a worker said.
@@ -99,7 +99,7 @@ impl Inner {
         self.parts.clear();
         self.candidates.clear();
         self.shortlist.clear();
-        self.hands.iter_mut().for_each(|hand| hand.untold.clear());
+        self.workers.iter_mut().for_each(|worker| worker.untold.clear());
     }
 
     /// Forgets the search that was.
@@ -115,11 +115,11 @@ impl Inner {
     /// What the worker at `place` is to do next, if it has nothing to do. The first puts answers together: it has rows of
     /// earlier ones.
     fn task_for(&mut self, place: usize) -> Option<Task> {
-        let hand = self.hands.get(place)?;
-        if hand.task.is_some() || self.request.is_none() {
+        let worker = self.workers.get(place)?;
+        if worker.task.is_some() || self.request.is_none() {
             return None;
         }
-        if hand.knows != self.number {
+        if worker.knows != self.number {
             return Some(Task::Begin);
         }
         if place == 0
@@ -128,7 +128,7 @@ impl Inner {
             return Some(Task::Answer(phase));
         }
         // Which takes long, so the one that puts answers together stays free for the next search.
-        if place + 1 == self.hands.len() && std::mem::take(&mut self.helpless) {
+        if place + 1 == self.workers.len() && std::mem::take(&mut self.helpless) {
             return Some(Task::Help);
         }
         if self.asked.is_some() {
@@ -137,13 +137,13 @@ impl Inner {
         if let Some((first, end)) = self.parts.pop_front() {
             // The last ones are shared, so that all are done at about the same time.
             let half = first + (end - first).div_ceil(2);
-            if self.parts.len() < self.hands.len() && half < end {
+            if self.parts.len() < self.workers.len() && half < end {
                 self.parts.push_front((half, end));
                 return Some(Task::Parts { first, end: half });
             }
             return Some(Task::Parts { first, end });
         }
-        if let Some(&(_, end)) = self.hands.get(place)?.untold.last() {
+        if let Some(&(_, end)) = self.workers.get(place)?.untold.last() {
             return Some(Task::Parts { first: end, end });
         }
         let some = self.candidates.len().min(AT_A_GO);
@@ -151,7 +151,7 @@ impl Inner {
     }
 
     pub fn hand_out(&mut self) {
-        for place in 0..self.hands.len() {
+        for place in 0..self.workers.len() {
             let Some(task) = self.task_for(place) else { continue };
             let number = self.number;
             let ask = match &task {
@@ -169,10 +169,10 @@ impl Inner {
                     simulated: self.simulated.clone(),
                 }),
             };
-            if let (Some(hand), Some(ask)) = (self.hands.get_mut(place), ask) {
-                hand.knows = number;
-                hand.bridge.send(ask);
-                hand.task = Some((number, task, Date::now()));
+            if let (Some(worker), Some(ask)) = (self.workers.get_mut(place), ask) {
+                worker.knows = number;
+                worker.bridge.send(ask);
+                worker.task = Some((number, task, Date::now()));
             }
         }
     }
@@ -185,7 +185,7 @@ impl Inner {
         self.begun = Some((parts, ranking));
         // What was refused with whole axes is counted with the first part, even where there is none.
         let parts = parts.max(1);
-        let each = (parts / (CHUNKS * self.hands.len() as u64).max(1)).max(1);
+        let each = (parts / (CHUNKS * self.workers.len() as u64).max(1)).max(1);
         self.parts = (0..parts)
             .step_by(usize::try_from(each).unwrap_or(usize::MAX))
             .map(|first| (first, (first + each).min(parts)))
@@ -193,9 +193,9 @@ impl Inner {
     }
 
     pub fn hear(&mut self, place: usize, tell: Tell) -> Heard {
-        let Some(hand) = self.hands.get_mut(place) else { return Heard::Nothing };
-        hand.heard = true;
-        let task = hand.task.take();
+        let Some(worker) = self.workers.get_mut(place) else { return Heard::Nothing };
+        worker.heard = true;
+        let task = worker.task.take();
         if tell.number() != self.number {
             return Heard::Nothing;
         }
@@ -211,13 +211,13 @@ impl Inner {
             Tell::Worked { next, partial, .. } => {
                 if let Some((_, Task::Parts { first, end }, _)) = task {
                     self.done += next.saturating_sub(first);
-                    hand.untold.push((first, next));
+                    worker.untold.push((first, next));
                     if next < end {
                         self.parts.push_front((next, end));
                     }
                 }
                 if let (Some(partial), Some((_, ranking))) = (partial, &self.begun) {
-                    hand.untold.clear();
+                    worker.untold.clear();
                     ranking.merge(&mut self.partial, &partial);
                 }
                 Heard::Found

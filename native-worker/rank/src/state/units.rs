@@ -39,7 +39,7 @@ struct Unit {
 }
 
 /// A parameter that is computed with.
-struct Whole {
+struct FullParameter {
     name: String,
     unit: usize,
     leaf: Tensor,
@@ -99,7 +99,7 @@ pub struct Units {
     compute: Kind,
     reduce: Kind,
     units: Vec<Unit>,
-    wholes: Vec<Whole>,
+    wholes: Vec<FullParameter>,
     /// Sections in the order of the forward pass, each with its units; the root last.
     sections: Vec<(Section, Vec<usize>)>,
     persistent: Persistent,
@@ -122,7 +122,7 @@ impl Units {
     ) -> anyhow::Result<Units> {
         let (mut units, mut sections) = (Vec::new(), Vec::<(Section, Vec<usize>)>::new());
         let compute = kind_of(handling.compute);
-        let mut wholes: Vec<Option<Whole>> = parameters.iter().map(|_| None).collect();
+        let mut wholes: Vec<Option<FullParameter>> = parameters.iter().map(|_| None).collect();
         for planned in planned {
             let (number, whole) = (units.len(), planned.slice * planned.members);
             let storage = match planned.weights {
@@ -149,7 +149,7 @@ impl Units {
                 let mut leaf = Tensor::f_empty([0], (compute, device))?;
                 leaf.f_set_data(&view(&computed, first, shard.elements())?.f_view(shape.as_slice())?)?;
                 let leaf = leaf.f_set_requires_grad(true)?;
-                wholes[parameter] = Some(Whole { name: shard.name.clone(), unit: number, leaf });
+                wholes[parameter] = Some(FullParameter { name: shard.name.clone(), unit: number, leaf });
                 starts.push((parameter, first));
                 next += shard.elements();
             }
@@ -177,7 +177,7 @@ impl Units {
                 starts,
             });
         }
-        let wholes: Vec<Whole> =
+        let wholes: Vec<FullParameter> =
             wholes.into_iter().collect::<Option<_>>().context("a parameter that is in no unit")?;
         let persistent = Persistent::allocate(planned, [compute, kind_of(handling.reduce)], device, tracker)?;
         let now = Now {

@@ -134,7 +134,7 @@ impl Case {
             Quantity::Step => self.step(values).total(),
             Quantity::Experts => {
                 let machine = self.setup.machine(values);
-                let terms = Terms::new(&machine, &self.setup.split, &self.setup.manner, &self.setup.shape);
+                let terms = Terms::new(&machine, &self.setup.split, &self.setup.options, &self.setup.shape);
                 terms.kinds.first().map_or(0.0, |kind| time::alone(&machine, kind))
             }
         }
