@@ -24,15 +24,17 @@ const search = async number => {
   const began = performance.now();
   const { parts } = (await ask({ Begin: { number, request: { version: 1, plan, axes } } })).Begun;
   let valid = 0, first = 0, partial = null;
-  while (first < parts) {
+  // Asked for no part, it tells what it did not tell yet.
+  for (let told = false; !told;) {
     const { Worked: worked } = await ask({ Work: { number, first, end: parts } });
+    told = first >= parts;
     first = worked.next;
     partial = worked.partial ?? partial;
     valid += worked.partial?.valid ?? 0;
   }
   const candidates = [...partial.fits.best, ...partial.tight.best].slice(0, 200);
   const { found: simulated } = (await ask({ Simulate: { number, candidates } })).Simulated;
-  await ask({ Answer: { number, partial, simulated, last: true } });
+  await ask({ Answer: { number, partial, simulated, last: true, help: false } });
   return { valid, seconds: (performance.now() - began) / 1000 };
 };
 (async () => {
