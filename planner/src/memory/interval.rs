@@ -29,7 +29,7 @@ pub fn reserved(plan: &Plan, allocated: u64, cached: u64) -> u64 {
     }
 }
 
-/// What a class takes from its GPU: reserved plus outside.
+/// Bytes that a class takes from its GPU: reserved plus outside the allocator.
 pub fn taken(class: &RankClass) -> u64 {
     class.peak_reserved_bytes.saturating_add(class.outside_bytes)
 }

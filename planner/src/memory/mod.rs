@@ -40,7 +40,8 @@ pub use assumptions::{assumptions, spares_nothing};
 pub use expert_layer::expert_layer_bytes;
 pub use fsdp2::{Alive, At, Moment, moments, moments_of_units};
 pub use head::HeadBytes;
-pub(crate) use interval::{MOST_OVER_PEAK, taken};
+pub(crate) use interval::MOST_OVER_PEAK;
+pub use interval::taken;
 pub use interval::{
     RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX, in_words as interval_in_words, peak_ranges,
 };

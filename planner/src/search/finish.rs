@@ -36,7 +36,6 @@ impl Search {
     }
 
     /// What would fit where nothing does or only just, or be valid where nothing is: that takes longer than the search.
-    #[inline(never)]
     pub fn help(&self, partial: &Partial) -> Relief {
         self.relief(partial, &rules(partial))
     }
@@ -52,8 +51,6 @@ impl Search {
     }
 
     /// The answer as far as it is known before all parts were worked on, with rows that are known from answers before.
-    // Once in the searcher is enough: it is large.
-    #[inline(never)]
     pub fn so_far(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let (groups, most): (&[Group], usize) = match self.request.only_first {
             true => (&[self.ranking.first_group(partial)], 1),
@@ -318,7 +315,6 @@ impl Search {
         scored.peak_bytes.saturating_sub(self.capacity(scored))
     }
 
-    #[inline(never)]
     pub(super) fn beyond(&self, scored: &Scored, speedup: f64) -> Option<Beyond> {
         let settings = self.settings(&scored.candidate)?;
         let missing_bytes = self.missing(scored);

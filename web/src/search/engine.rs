@@ -1,4 +1,4 @@
-//! The page's side of a search: workers out work, merges, starts again on every change. Whatever takes long is done by workers:
+//! The page's side of a search: hands out work, merges, starts again on every change. Whatever takes long is done by workers:
 //! the page does not even make the space.
 
 use std::sync::Arc;
@@ -95,7 +95,6 @@ impl Engine {
     }
 
     /// Searches anew. What is under way is forgotten; workers hear of it within a slice of time.
-    #[inline(never)]
     pub fn start(self, request: Request) {
         self.change(|inner| {
             inner.forget();

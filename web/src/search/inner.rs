@@ -163,7 +163,7 @@ impl Inner {
                 }
                 Task::Answer(_) | Task::Help => Some(Ask::Answer {
                     number,
-                    last: !matches!(task, Task::Answer(phase) if phase != Phase::Done),
+                    last: matches!(task, Task::Answer(Phase::Done) | Task::Help),
                     help: matches!(task, Task::Help),
                     partial: Box::new(self.partial.clone()),
                     simulated: self.simulated.clone(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
+use planner::memory::taken;
 use planner::wire::{Answer, MemoryAnswer, RankClass};
 
 use super::NotYet;
@@ -45,11 +46,6 @@ const LEGEND: &[(Ink, &str)] = &[
     (Ink::Rounding, "Allocator rounding (estimate)"),
     (Ink::Outside, "Outside the allocator (estimate)"),
 ];
-
-/// Bytes that a class takes from its GPU.
-pub fn taken(class: &RankClass) -> u64 {
-    class.peak_reserved_bytes.saturating_add(class.outside_bytes)
-}
 
 fn fullest(memory: &MemoryAnswer) -> Option<&RankClass> {
     memory.rank_classes.iter().reduce(|best, class| if taken(class) > taken(best) { class } else { best })

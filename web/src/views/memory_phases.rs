@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use planner::memory::taken;
 use planner::wire::{MemoryAnswer, MemoryPhase, RankClass};
 
-use super::memory::taken;
 use crate::chart::{Bars, ChartView, Drawing, Ink, Row, Segment, Unit};
 use crate::format;
 use crate::testid;

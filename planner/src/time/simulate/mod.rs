@@ -100,8 +100,6 @@ pub fn action_count(pipeline: &Pipeline) -> u64 {
 ///
 /// # Errors
 /// When the step has more than `MAX_ACTIONS` actions, or `costs` don't fit the pipeline.
-// Once in the page is enough: it is large.
-#[inline(never)]
 pub fn simulate(pipeline: &Pipeline, costs: &StageCosts) -> Result<Timeline, SimulationError> {
     let count = action_count(pipeline);
     if count > MAX_ACTIONS {

@@ -34,14 +34,15 @@ impl Rhythm {
     pub(super) fn of(pipeline: &Pipeline) -> Option<Rhythm> {
         let Pipeline { stages, chunks, .. } = *pipeline;
         let group = (pipeline.schedule.kind().rhythm?)(pipeline);
-        let ahead = 2 * stages + chunks.saturating_sub(1).saturating_mul(group);
-        Some(Rhythm { group, forwards: group.saturating_mul(chunks), ahead })
+        let ahead = stages.saturating_mul(2).saturating_add(chunks.saturating_sub(1).saturating_mul(group));
+        Some(Rhythm { group, forwards: group.saturating_mul(chunks).max(1), ahead })
     }
 
     /// By fewer micro batches, as many as it takes to find the rhythm; none where that is no less work.
     pub(super) fn length(&self, pipeline: &Pipeline, costs: &StageCosts) -> Option<f64> {
         let all = pipeline.microbatches / self.group;
-        let mut groups = (2 * self.ahead + self.group).div_ceil(self.forwards) + 3;
+        let needed = self.ahead.saturating_mul(2).saturating_add(self.group);
+        let mut groups = needed.div_ceil(self.forwards).saturating_add(3);
         while groups.saturating_mul(2) <= all {
             let left_out = all - groups;
             let microbatches = pipeline.microbatches - left_out * self.group;
@@ -68,9 +69,9 @@ impl Rhythm {
             // A pair is a forward and the backward after it.
             let from = warmup + 2 * first.checked_sub(warmup)?;
             let to = warmup + 2 * end.checked_sub(warmup)?;
-            let before = spans.get(from.checked_sub(2 * self.forwards as usize)?.max(warmup)..)?;
-            let (before, last) = (before.iter(), spans.get(from..to)?);
-            for (one, other) in before.zip(last) {
+            // Before the steady state there is no group to compare with.
+            let earlier = from.checked_sub(2 * self.forwards as usize).filter(|at| *at >= warmup)?;
+            for (one, other) in spans.get(earlier..)?.iter().zip(spans.get(from..to)?) {
                 let (known, between) =
                     (*seconds.get_or_insert(other.start - one.start), other.start - one.start);
                 if (known - between).abs() > ROUNDING * timeline.seconds {

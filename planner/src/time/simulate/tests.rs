@@ -294,3 +294,19 @@ fn the_rhythm_of_a_long_step_is_found_and_told_from_one_that_is_still_changing()
         check_length(&pipeline, &late);
     }
 }
+
+#[test]
+fn a_pipeline_of_nothing_is_refused_and_not_divided_by() {
+    for (stages, chunks, group_size) in
+        [(0, 0, 0), (1, 0, 0), (u64::MAX, 1, u64::MAX), (u64::MAX, u64::MAX, 1)]
+    {
+        let pipeline =
+            Pipeline { schedule: Schedule::Interleaved, stages, chunks, microbatches: 4, group_size };
+        let costs = StageCosts::default();
+        assert_eq!(
+            simulated_length(&pipeline, &costs),
+            simulate(&pipeline, &costs).map(|timeline| timeline.seconds),
+            "{pipeline:?}"
+        );
+    }
+}
