@@ -32,7 +32,7 @@ const TEXTS: [&str; 8] = [
     include_str!("cluster/gpus.json"),
     include_str!("time/constants.json"),
     include_str!("time/ranges.json"),
-    include_str!("frameworks/bridge/releases.txt"),
+    include_str!("recipes/bridge.txt"),
 ];
 
 #[cfg(not(feature = "data"))]

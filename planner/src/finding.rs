@@ -128,7 +128,7 @@ fn most_like<'a>(wanted: &str, mut found: Vec<&'a str>, count: usize) -> Vec<&'a
 }
 
 /// At most 80 characters of a value, for messages.
-pub(crate) fn clip(text: &str) -> String {
+pub fn clip(text: &str) -> String {
     if text.chars().count() > 80 {
         format!("{}...", text.chars().take(77).collect::<String>())
     } else {

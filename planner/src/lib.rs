@@ -6,27 +6,20 @@
 #[cfg(test)]
 extern crate self as planner;
 
-pub mod accuracy;
 pub mod advice;
 pub mod calibration;
 pub mod cluster;
 pub mod data;
-pub mod diagnose;
 pub mod finding;
-pub mod frameworks;
-pub mod import;
 pub mod json;
-pub mod launch;
 pub mod layout;
-pub mod lint;
-pub mod logs;
 pub mod memory;
 pub mod model;
 pub mod nonuniform;
 pub mod order;
 pub mod plan;
+pub mod recipes;
 pub mod run;
-pub mod runspec;
 pub mod runtime;
 pub mod schedule;
 pub mod search;

@@ -44,11 +44,11 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, gpu, gpus};
 use crate::finding::{Finding, Severity, clip, has_error, nearest_names};
-use crate::frameworks::recipe::Among;
 use crate::layout::{self, Besides, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
 use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups};
+use crate::recipes::Among;
 use crate::runtime::Runtime;
 use crate::settings::{Dispatcher, LrSchedule};
 use crate::shard::{self, RankShards};
@@ -58,7 +58,7 @@ use crate::wire::{
 };
 
 /// Learning rate where a plan says none.
-pub(crate) const DEFAULT_LR: f64 = 3e-4;
+pub const DEFAULT_LR: f64 = 3e-4;
 
 /// A plan in which every default is filled and every rule was checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -174,11 +174,11 @@ pub struct Resolved {
 }
 
 /// A plan file with defaults filled and no rule checked.
-pub(crate) struct Filled {
+pub struct Filled {
     /// The plan, where model and cluster could be read.
-    pub(crate) plan: Option<Plan>,
+    pub plan: Option<Plan>,
     /// What can't be read or is out of range.
-    pub(crate) findings: Vec<Finding>,
+    pub findings: Vec<Finding>,
     /// Paths of the fields that were filled by a default.
     assumed: Vec<String>,
     /// What the framework that the file names set.
@@ -187,7 +187,7 @@ pub(crate) struct Filled {
 
 impl Resolved {
     /// The plan, or what of it could be made out although rules are broken.
-    pub(crate) fn plan_or_shape(self) -> Option<Plan> {
+    pub fn plan_or_shape(self) -> Option<Plan> {
         self.partial
     }
 
@@ -209,7 +209,7 @@ impl Plan {
     }
 
     /// The same with a choice of recipes: scores ask what a plan gets for which a framework has none.
-    pub(crate) fn resolve_among(file: &PlanFile, among: Among) -> Resolved {
+    pub fn resolve_among(file: &PlanFile, among: Among) -> Resolved {
         let Filled { plan: mut partial, mut findings, assumed, framework } = Plan::fill_among(file, among);
         if let Some(plan) = &mut partial {
             findings.extend(check(plan).into_iter().filter(|finding| {
@@ -232,7 +232,7 @@ impl Plan {
     }
 
     /// Fills every default of `file`, without a look at the rules.
-    pub(crate) fn fill(file: &PlanFile) -> Filled {
+    pub fn fill(file: &PlanFile) -> Filled {
         Plan::fill_among(file, Among::All)
     }
 
@@ -428,7 +428,7 @@ pub fn estimate(file: &PlanFile) -> Answer {
 }
 
 /// The same with a choice of recipes.
-pub(crate) fn estimate_among(file: &PlanFile, among: Among) -> Answer {
+pub fn estimate_among(file: &PlanFile, among: Among) -> Answer {
     let resolved = Plan::resolve_among(file, among);
     let counted = resolved.model().map(model::count);
     let filled = resolved.filled().cloned();

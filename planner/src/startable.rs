@@ -1,8 +1,8 @@
 //! Whether a plan can be started on one machine, and what can be done where it can't. Whoever offers to start a plan asks
 //! here: the page before it shows its button, the launcher before it makes a run folder.
 
+use crate::cluster::gpu_of_driver;
 use crate::finding::{Finding, has_error};
-use crate::import::gpu_of_driver;
 use crate::layout::executor_limits;
 use crate::memory;
 use crate::plan::Plan;

@@ -1,4 +1,4 @@
-"""The settings that a framework takes, read from the dataclasses of its sources: the tables in planner/tests/data/options.
+"""The settings that a framework takes, read from the dataclasses of its sources: the tables in planner/frameworks/tests/options.
 
     framework_options.py TABLE FOLDER [FOLDER]
 

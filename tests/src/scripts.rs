@@ -2,10 +2,9 @@
 //! linter, `sbatch --test-only`.
 
 use anyhow::{Result, ensure};
+use batch::launch::{Body, Container, Environment, GpuRequest, Mode, Profile, ScriptOptions, Site, Task};
+use frameworks::script;
 use planner::finding::has_error;
-use planner::launch::{
-    Body, Container, Environment, GpuRequest, Mode, Profile, ScriptOptions, Site, Task, script,
-};
 use planner::wire::{GoingOn, OnFailure};
 use planner::{Plan, parse_plan};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! How good predictions are on rows that their constants had not seen, as `cargo xtask accuracy` and `cargo xtask fit` print it.
 
-use planner::accuracy::step_time::Group;
+use evidence::step_time::Group;
 
 /// A line for each group of rows; those that likely ranges are derived from have a star.
 #[expect(clippy::print_stdout, reason = "the table is what both commands are asked for")]

@@ -2,7 +2,7 @@
 
 pub mod protocol;
 
-use planner::diagnose::Answer;
+use diagnose::Answer;
 use planner::json::read_json;
 use planner::wire::PlanFile;
 use wasm_bindgen::prelude::*;

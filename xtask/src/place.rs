@@ -100,8 +100,12 @@ impl Place {
 }
 
 /// The workspace's own packages.
-const MEMBERS: [&str; 11] = [
+const MEMBERS: [&str; 15] = [
     "planner",
+    "batch",
+    "diagnose",
+    "evidence",
+    "frameworks",
     "web",
     "searcher",
     "shardplan",

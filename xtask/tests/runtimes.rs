@@ -13,8 +13,17 @@ use proc_macro2::{TokenStream, TokenTree};
 use tokens::{is_mark, pass_attribute};
 
 /// Where sources are, whose names count.
-const SOURCES: [&str; 5] =
-    ["planner/src", "web", "native-worker/src", "native-worker/run-folder/src", "native-worker/rank/src"];
+const SOURCES: [&str; 9] = [
+    "planner/src",
+    "planner/batch/src",
+    "planner/diagnose/src",
+    "planner/evidence/src",
+    "planner/frameworks/src",
+    "web",
+    "native-worker/src",
+    "native-worker/run-folder/src",
+    "native-worker/rank/src",
+];
 /// Where a runtime is at home.
 const HOME: &str = "planner/src/runtime/";
 

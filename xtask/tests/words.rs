@@ -10,8 +10,12 @@ use proc_macro2::{TokenStream, TokenTree};
 use tokens::{is_mark, pass_attribute};
 
 /// Where sources of each crate are.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 11] = [
     "planner/src",
+    "planner/batch/src",
+    "planner/diagnose/src",
+    "planner/evidence/src",
+    "planner/frameworks/src",
     "web/src",
     "web/searcher/src",
     "native-worker/src",

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use planner::diagnose::{Answer, Diagnosis, Evidence, Part, Verdict};
+use diagnose::{Answer, Diagnosis, Evidence, Part, Verdict};
 
 use super::{estimate::resolved, source};
 use crate::report::text::{gib, one_line};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use planner::runspec::{self, Invocation, shell_line, shown_variables};
+use batch::runspec::{self, Invocation, shell_line, shown_variables};
 use serde_json::{Value, json};
 
 use crate::launch::{self, Planned, Request, TorchFrom, WhenPrepared};

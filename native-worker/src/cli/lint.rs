@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use planner::lint::{self, MAX_SCRIPT_BYTES};
+use batch::lint::{self, MAX_SCRIPT_BYTES};
 
 use crate::report::{self, Exit, Failure};
 

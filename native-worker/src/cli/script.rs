@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use batch::launch::{self, ScriptOptions, Site};
 use clap::ValueEnum;
 use planner::Finding;
 use planner::finding::has_error;
-use planner::launch::{self, ScriptOptions, Site};
 use planner::wire::GoingOn;
 
 use super::estimate::resolved;
@@ -134,7 +134,7 @@ impl Script {
         }
         let site = self.site.as_deref().map_or_else(|| Ok(Site::default()), read_site)?;
         let plan = resolved(&self.source.plan()?.file)?;
-        let (script, findings) = launch::script(&plan, &site, &self.options());
+        let (script, findings) = frameworks::script(&plan, &site, &self.options());
         let refused = has_error(&findings);
         answer((!refused).then_some(script.as_str()), &findings, json)
     }

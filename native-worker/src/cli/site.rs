@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use batch::launch::{Site, site_toml};
 use planner::finding::has_error;
-use planner::launch::{Site, site_toml};
 use serde_json::json;
 
 use super::script;

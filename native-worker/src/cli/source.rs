@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use planner::import::{self, Job};
+use frameworks::import::{self, Job};
 use planner::plan::{with_usual_framework, with_words};
 use planner::runtime::Runtime;
 use planner::search::{Choice, Search, SearchAnswer};
@@ -298,12 +298,12 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
     };
     for words in lines {
         let launched = import::unwrap(&words);
-        let recognised = import::recognise(&launched);
-        if recognised == import::Recognised::Unknown {
+        let recognised = frameworks::recognise(&launched);
+        if recognised == frameworks::Recognised::Unknown {
             continue;
         }
         let imported =
-            import::import(&launched, &recognised, recognised.config().map(|_| text.as_str()), &job);
+            frameworks::import_job(&launched, &recognised, recognised.config().map(|_| text.as_str()), &job);
         let Some(mut file) = imported.file else { return Err(Failure::Findings(imported.findings).into()) };
         for finding in &imported.findings {
             say(&format!("{}: {}", finding.field, finding.message));

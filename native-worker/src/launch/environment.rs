@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::Command;
 
-use planner::runspec::Invocation;
+use batch::runspec::Invocation;
 
 /// A process for `invocation`. Everything that it does not change is inherited.
 pub fn command(invocation: &Invocation) -> Command {

@@ -2,7 +2,8 @@
 
 use std::os::unix::process::CommandExt;
 
-use planner::runspec::{Invocation, shell_line, startup_block};
+use batch::runspec::{Invocation, shell_line};
+use batch::shell::startup_block;
 
 use super::environment;
 use crate::report::{Failure, say};

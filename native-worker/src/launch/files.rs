@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use batch::runspec::{Stage, read_stage};
 use planner::Finding;
-use planner::runspec::{Stage, read_stage};
 
 use crate::report::Failure;
 

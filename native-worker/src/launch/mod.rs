@@ -1,6 +1,6 @@
 //! `shardplan launch`: a script is started on this machine as its header, its stage and a profile say.
 //!
-//! What is started, and how, is planner's to say (`planner::runspec`); here files are read, the machine is asked, an
+//! What is started, and how, is planner's to say (`batch::runspec`); here files are read, the machine is asked, an
 //! environment is prepared, and this program becomes the one that it starts, so that signals, exit status and standard
 //! streams are that program's own.
 

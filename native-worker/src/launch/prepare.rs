@@ -8,7 +8,7 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use planner::runspec::{Invocation, shell_line};
+use batch::runspec::{Invocation, shell_line};
 use sha2::{Digest, Sha256};
 
 use super::environment;

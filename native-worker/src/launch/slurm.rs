@@ -1,11 +1,12 @@
 //! The same script as a batch job: header and profile become values of a site, and planner writes the script.
 
-use planner::finding::has_error;
-use planner::launch::{Body, Environment, Mode, ScriptOptions, Site, TaskEnvironment, script};
-use planner::runspec::{
+use batch::launch::{Body, Environment, Mode, ScriptOptions, Site, TaskEnvironment};
+use batch::runspec::{
     Executor, Gpus, Installation, Launch, PackagesFrom, Processes, Runspec, Settings, batch_commands,
     shown_variables,
 };
+use frameworks::script;
+use planner::finding::has_error;
 use planner::{Finding, Plan};
 use serde_json::json;
 
@@ -66,7 +67,7 @@ pub fn batch(described: &Described, mut site: Site) -> anyhow::Result<(Option<St
     let mut startup = settings.startup_commands.clone();
     if let Some((repo, true)) = &described.repo {
         // Quoted for the shell that runs startup commands.
-        let quoted = planner::runspec::shell_line(&["export".to_owned(), format!("PYTHONPATH={repo}/src")]);
+        let quoted = batch::runspec::shell_line(&["export".to_owned(), format!("PYTHONPATH={repo}/src")]);
         startup.push(format!("{quoted}\"${{PYTHONPATH:+:$PYTHONPATH}}\""));
     }
     let options = ScriptOptions {
@@ -149,10 +150,10 @@ fn environment(
         (None, None) => return Ok(None),
     };
     let has_image = site.image.as_ref().is_some_and(|image| !image.is_empty())
-        && site.container != Some(planner::launch::Container::None);
+        && site.container != Some(batch::launch::Container::None);
     let contained =
         described.torch == TorchFrom::Container || (described.torch == TorchFrom::Auto && has_image);
-    let usual = planner::runspec::DEFAULT_EXCLUDED.map(str::to_owned).to_vec();
+    let usual = batch::runspec::DEFAULT_EXCLUDED.map(str::to_owned).to_vec();
     let excluded = match stage {
         _ if !contained => Vec::new(),
         Some((_, excluded)) => excluded.clone(),

@@ -1,10 +1,10 @@
-//! What the machine says of its accelerator, for `planner::runspec::detect`.
+//! What the machine says of its accelerator, for `batch::runspec::detect`.
 
 use std::path::Path;
 use std::time::Duration;
 
+use batch::runspec::{Detected, Source, detect};
 use planner::Finding;
-use planner::runspec::{Detected, Source, detect};
 
 use super::{ask, program};
 

@@ -137,7 +137,7 @@ pub fn facts(runs: &Path, rank_binary: Option<&Path>, torch_python: Option<&Path
 
 /// The catalogue's id of this machine's first GPU, as its driver names it; none without a GPU, or for one that is not there.
 pub fn catalogue_gpu() -> Option<&'static str> {
-    planner::import::gpu_of_driver(&machine().ok()?.gpus.first()?.name)
+    planner::cluster::gpu_of_driver(&machine().ok()?.gpus.first()?.name)
 }
 
 fn machine() -> Result<Machine, GpuError> {

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use batch::launch::{Container, GpuRequest, Site};
 use planner::Finding;
-use planner::launch::{Container, GpuRequest, Site};
 
 use super::ask::{is_shared, is_writable};
 use super::cluster::{self, Account, Cluster, Partition};
@@ -339,7 +339,7 @@ mod tests {
         );
         assert!(!planner::finding::has_error(&findings), "{findings:?}");
         // It is a site's file like any other.
-        let read: Site = toml::from_str(&planner::launch::site_toml(&site)).expect("a site file");
+        let read: Site = toml::from_str(&batch::launch::site_toml(&site)).expect("a site file");
         assert_eq!(read, site);
         let (site, _) = judge(&cluster(), Site { partition: Some("mixed".into()), ..Site::default() });
         assert_eq!(site.time.as_deref(), Some("0-00:10:00"));

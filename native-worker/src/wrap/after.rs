@@ -2,8 +2,8 @@
 
 use std::process::ExitStatus;
 
+use diagnose::{Answer, Diagnosis, Part};
 use planner::Plan;
-use planner::diagnose::{Answer, Diagnosis, Part};
 use planner::wire::PlanFile;
 
 /// Why the command failed, from the last lines that it printed, oldest first; out-of-memory errors are set against the

@@ -269,7 +269,7 @@ fn source(
 /// What the first process of a run says of it.
 fn introduce(folder: RunFolder, request: &Request, place: &Place, found: &plan::Found) -> Introduction {
     let resolved = found.plan.as_ref().and_then(|plan| planner::Plan::resolve(plan).plan);
-    let command = planner::runspec::without_secrets(&text_of(&request.words));
+    let command = batch::runspec::without_secrets(&text_of(&request.words));
     let plan_name = resolved.as_ref().map(|plan| plan.name.clone()).filter(|name| !name.is_empty());
     let info = RunInfo {
         version: VERSION,

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use planner::import::{self, Job, Launched, Recognised};
+use frameworks::Recognised;
+use frameworks::import::{self, Job, Launched};
 use planner::wire::{PlanFile, PlanOrigin};
 
 use super::place::Variables;
@@ -44,7 +45,7 @@ pub fn find(
     machine: &Machine,
 ) -> Found {
     let launched = import::unwrap(words);
-    let recognised = import::recognise(&launched);
+    let recognised = frameworks::recognise(&launched);
     let framework = recognised.framework().to_owned();
     if let Some(read) = read {
         return match read {
@@ -75,7 +76,7 @@ fn recover(launched: &Launched, recognised: &Recognised, variables: &Variables, 
         .chain(launched.environment.clone())
         .collect();
     let job = Job { gpu: &gpu, nodes, gpus_per_node, environment: &environment };
-    let imported = import::import(launched, recognised, config.as_deref(), &job);
+    let imported = frameworks::import_job(launched, recognised, config.as_deref(), &job);
     remarks.extend(imported.findings.iter().map(|finding| finding.message.clone()));
     if !imported.unknown.is_empty() {
         remarks.push(format!("options that nothing here knows: {}", imported.unknown.join(", ")));
@@ -111,7 +112,7 @@ fn gpu(machine: &Machine, remarks: &mut Vec<String>) -> String {
     if let Some(gpu) = &machine.gpu {
         return gpu.clone();
     }
-    if let Some(id) = import::gpu_of_driver(&machine.gpu_name) {
+    if let Some(id) = planner::cluster::gpu_of_driver(&machine.gpu_name) {
         return id.to_owned();
     }
     if machine.gpu_name.is_empty() {

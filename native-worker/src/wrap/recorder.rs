@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-use planner::logs::{Lines, Reader, compare, split_rank, without_escapes};
+use frameworks::logs::{Lines, Reader, split_rank, without_escapes};
+use planner::run::compare;
 use planner::wire::{Event, Exited, Gap, GpuSample, HostSample, Iteration, Outcome, PlanFile};
 use run_folder::{Appender, COMPARISON, DIAGNOSIS, RunFolder, survive_size_limits, unix_ms};
 
@@ -107,7 +108,7 @@ impl Tap {
 /// What there is to say of a record.
 pub struct Recorded {
     /// How it stands to its plan.
-    pub comparison: planner::logs::Comparison,
+    pub comparison: planner::run::Comparison,
     /// What is missing in its log, because it could not be written.
     pub missing: Option<Gap>,
 }
@@ -355,11 +356,11 @@ impl Recorder {
         self.recorded(comparison)
     }
 
-    fn recorded(&self, comparison: planner::logs::Comparison) -> Recorded {
+    fn recorded(&self, comparison: planner::run::Comparison) -> Recorded {
         Recorded { comparison, missing: self.log.as_ref().and_then(|log| log.lost().cloned()) }
     }
 
-    fn comparison(&mut self) -> planner::logs::Comparison {
+    fn comparison(&mut self) -> planner::run::Comparison {
         compare(self.plan.as_ref(), self.recent.make_contiguous(), self.device_bytes)
     }
 

@@ -1,6 +1,6 @@
 //! A comparison for people.
 
-use planner::logs::{Compared, Comparison};
+use planner::run::{Compared, Comparison};
 
 use crate::report::text;
 

@@ -26,7 +26,7 @@ fn findings_for_programs_are_the_planners() {
     shop.write("job.sbatch", BAD);
     let answer = shop.ask(&["lint", "job.sbatch", "--json"]);
     assert_eq!(answer.code, Some(1), "{answer:?}");
-    let report = planner::lint::lint(BAD.as_bytes());
+    let report = batch::lint::lint(BAD.as_bytes());
     assert_eq!(answer.stdout, serde_json::to_string_pretty(&report).expect("JSON") + "\n");
 }
 

@@ -220,7 +220,7 @@ fn a_failure_that_is_known_is_named() {
         other => panic!("{other:?}"),
     }
     let text = std::fs::read_to_string(shop.run_folder().join("diagnosis.json")).expect("a diagnosis");
-    let answer: planner::diagnose::Answer = serde_json::from_str(&text).expect("an answer");
+    let answer: diagnose::Answer = serde_json::from_str(&text).expect("an answer");
     assert!(answer.found && answer.verdicts[0].ranks.contains(&3), "{answer:?}");
 }
 

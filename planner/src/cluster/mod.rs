@@ -1,12 +1,14 @@
 //! What it is trained on: GPUs, nodes, links.
 
 mod alias;
+mod driver;
 mod failed;
 mod generation;
 mod gpu;
 mod node_list;
 
 pub use alias::{Meant, meant_gpu};
+pub use driver::gpu_of_driver;
 pub use failed::FailedGpu;
 pub use generation::Generation;
 pub use gpu::{Gpu, Speeds, gpu, gpus};

@@ -133,35 +133,6 @@ fn presets_are_executed_or_each_part_is_named() {
 }
 
 #[test]
-fn a_command_line_of_megatron_keeps_what_it_computes_beside() {
-    let parts = |options: &str| {
-        let line = format!(
-            "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 256 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 1 --swiglu --position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 {options}"
-        );
-        let job = crate::import::Job { gpu: "h100-sxm", nodes: 1, gpus_per_node: 1, environment: &[] };
-        let arguments = crate::import::Arguments::of_words(line.split_whitespace());
-        let imported = crate::import::import_megatron_job(arguments, &job);
-        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
-        let plan = Plan::resolve(&file).plan.unwrap();
-        let limits = super::executor::executor_limits(&plan).into_iter().map(|finding| finding.message);
-        limits.collect::<Vec<_>>().join("; ")
-    };
-    assert_eq!(parts("--moe-z-loss-coeff 0"), "");
-    assert_eq!(parts("--num-experts 4 --moe-z-loss-coeff 1e-3"), "");
-    for (options, name) in [
-        ("--softmax-scale 0.5", "does not run `softmax-scale`"),
-        ("--num-experts 4 --moe-input-jitter-eps 0.01", "does not run `moe-input-jitter-eps`"),
-    ] {
-        assert!(parts(options).contains(name), "{options}: {}", parts(options));
-    }
-    for read in
-        ["--window-size (31,0)", "--window-size (31,0) --window-attn-skip-freq 2", "--use-rope-scaling"]
-    {
-        assert_eq!(parts(read), "");
-    }
-}
-
-#[test]
 fn what_is_missing_is_named() {
     let none = || json!({});
     check("deepseek-v3.2", none(), none(), "no sparse attention by an indexer");

@@ -216,7 +216,7 @@ pub enum QkNorm {
 
 impl QkNorm {
     /// Norms of single heads, or none; Megatron-Core's are of the kind of the layers' norms.
-    pub(crate) fn per_head(there: bool, layer_norm: bool) -> QkNorm {
+    pub fn per_head(there: bool, layer_norm: bool) -> QkNorm {
         match (there, layer_norm) {
             (false, _) => QkNorm::None,
             (true, false) => QkNorm::PerHead,

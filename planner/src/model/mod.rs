@@ -4,6 +4,7 @@ mod catalogue;
 mod check;
 mod fewer;
 mod hf;
+mod hub_name;
 mod megatron;
 mod mixer;
 mod parameter;
@@ -20,6 +21,7 @@ pub use catalogue::{Preset, presets};
 pub(crate) use check::check_model;
 pub(crate) use fewer::with_layers;
 pub use hf::{Imported, import_hf, supported_model_types};
+pub use hub_name::preset_of_hub;
 pub use megatron::{Beside, import_megatron};
 pub use mixer::{
     Attention, DeltaNet, Indexer, KimiDelta, Listed, ListedCut, ListedParameter, Mamba2, Mixer, MixerRef,
@@ -45,7 +47,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Most layers that a model may have.
-pub(crate) const MAX_LAYERS: u64 = 4096;
+pub const MAX_LAYERS: u64 = 4096;
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

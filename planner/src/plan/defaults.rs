@@ -16,12 +16,12 @@ use super::training_defaults::{fill_software, fill_training};
 use super::{DEFAULT_LR, Named, Plan, RunSettings};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, clip, nearest_names};
-use crate::frameworks::recipe::Among;
 use crate::layout::{
     Aspect, Chunk, Layout, Shape, Split, Splitter, first_broken, first_broken_alone, mtp_of_layout_string,
     parse_layout_string, parse_order,
 };
 use crate::model::{Architecture, Attention, Balance, MixerRef};
+use crate::recipes::Among;
 use crate::runtime::Runtime;
 use crate::settings::{CpKind, LrSchedule, Schedule};
 use crate::units::Dtype;

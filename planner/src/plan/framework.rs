@@ -3,7 +3,7 @@
 
 use crate::cluster::{Generation, Gpu, gpu};
 use crate::finding::{Finding, clip, nearest_names};
-use crate::frameworks::bridge::releases::number as release_number;
+use crate::recipes::bridge::number as release_number;
 use crate::runtime::Runtime;
 use crate::wire::PlanFile;
 

@@ -6,12 +6,10 @@ use serde_json::{Value, json};
 
 use super::framework::{Named, Product};
 use crate::cluster::{Cluster, Generation};
-use crate::frameworks::bridge::releases;
-use crate::frameworks::recipe::{Among, Recipe, Recomputed, Wanted};
 use crate::model::Architecture;
+use crate::recipes::{self, Among, Recipe, Recomputed, Wanted, bridge};
 use crate::runtime::Runtime;
-use crate::settings::{CrossEntropy, CudaGraphs, Dispatcher, Granularity, Precision};
-use crate::units::Dtype;
+use crate::settings::{Dispatcher, Granularity, Precision};
 use crate::wire::{FrameworkAnswer, FsdpFile, PlanFile, TrainingFile};
 
 /// What a recipe sets where the layout leaves room for it, however the layout turns out: the framework itself leaves it off
@@ -59,7 +57,7 @@ impl Taken {
             Precision::Bf16 | Precision::Fp16 => "bf16",
         };
         let recipe = match named.product {
-            Product::Bridge => releases::recipe(&Wanted {
+            Product::Bridge => bridge::recipe(&Wanted {
                 preset: file.model.preset.as_deref(),
                 sizes: [model.num_layers, model.hidden_size, model.moe.as_ref().map_or(0, |moe| moe.experts)],
                 gpu: cluster.gpu.id.split('-').next().unwrap_or_default(),
@@ -69,8 +67,8 @@ impl Taken {
                 release: named.release(),
                 among,
             })?,
-            Product::Nemo => nemo(precision),
-            Product::Torchtitan => torchtitan(model, precision, among),
+            Product::Nemo => recipes::nemo(precision),
+            Product::Torchtitan => recipes::torchtitan(model, precision, among),
             Product::MegatronLm | Product::Automodel | Product::Worker => return None,
         };
         Some(Taken { named, recipe, left_out: Vec::new() })
@@ -146,48 +144,6 @@ impl Taken {
             source: self.recipe.source.to_owned(),
             sets: crate::order::map(set.into_iter().map(|(path, value)| (path.to_owned(), value))),
         }
-    }
-}
-
-/// NeMo's performance recipes: gradients are summed in bf16, tensor-parallel communication hides.
-fn nemo(precision: &'static str) -> Recipe {
-    Recipe {
-        name: "performance recipes".to_owned(),
-        source: "NVIDIA/NeMo, scripts/performance",
-        graphs: Some(CudaGraphs::None),
-        overlap_tp: true,
-        gradients: Some(Dtype::Bf16),
-        loss: Some(CrossEntropy::Te),
-        low_gather: precision != "bf16",
-        ..Recipe::default()
-    }
-}
-
-/// torchtitan's configurations of Llama 3 (`models/llama3/config_registry.py`, train_configs before): 8B by operators, 70B and 405B
-/// whole layers, the 405B compiled with asynchronous tensor parallelism and gathers in 8 bits. Other models have torchtitan's default, by
-/// operators.
-fn torchtitan(model: &Architecture, precision: &'static str, among: Among) -> Recipe {
-    let dense = |layers, hidden| {
-        among == Among::All
-            && model.moe.is_none()
-            && (model.num_layers, model.hidden_size) == (layers, hidden)
-    };
-    let (name, full, tuned) = match () {
-        () if dense(126, 16_384) => ("llama3_405b", true, true),
-        () if dense(80, 8192) => ("llama3_70b", true, false),
-        () if dense(32, 4096) => ("llama3_8b", false, false),
-        () => ("defaults of ActivationCheckpointConfig and CompileConfig", false, false),
-    };
-    Recipe {
-        name: name.to_owned(),
-        source: "pytorch/torchtitan, models/llama3/config_registry.py",
-        others: name.starts_with("defaults"),
-        recompute: Some(if full { Recomputed::Full } else { Recomputed::Selective }),
-        every_second: true,
-        compile: Some(tuned),
-        overlap_tp: tuned,
-        low_gather: tuned && precision == "cs",
-        ..Recipe::default()
     }
 }
 

@@ -4,6 +4,7 @@
 //! tells, whether processes live and for how long nothing was written, is [`Evidence`] beside their ends, and [`state`] follows from it.
 
 mod checkpoints;
+mod compare;
 mod figures;
 mod rank;
 mod record;
@@ -14,6 +15,7 @@ mod watched;
 use std::time::Duration;
 
 pub use checkpoints::RunCheckpoints;
+pub use compare::{Compared, Comparison, add, compare};
 pub use figures::{Drawn, FIGURES, Figure, LOSS, SECONDS, Shown, StepPoint};
 pub use rank::{Done, RankRecord, RankStanding};
 pub use record::{RunRecord, Speed};

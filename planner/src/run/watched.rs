@@ -28,7 +28,7 @@ impl Watched {
     /// Takes an iteration.
     pub fn take_iteration(&mut self, iteration: Iteration) {
         match self.iterations.get_mut(&iteration.step) {
-            Some(known) => crate::logs::add(known, &iteration),
+            Some(known) => super::compare::add(known, &iteration),
             None => {
                 self.iterations.insert(iteration.step, iteration);
             }

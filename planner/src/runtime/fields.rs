@@ -1,7 +1,7 @@
 //! Fields of a plan that several runtimes do not read, or do not count, alike.
 
 /// What torch's `fully_shard` and its trainers alone are told.
-pub(crate) const OF_FULLY_SHARD: [&str; 12] = [
+pub const OF_FULLY_SHARD: [&str; 12] = [
     "layout.fsdp.reshard_after_forward",
     "layout.fsdp.offload",
     "layout.fsdp.sharded_dtype",

@@ -13,7 +13,7 @@ mod native;
 mod tests;
 
 pub use facts::{Facts, Formula, Lists, Origins, ReducedReplicas};
-pub(crate) use fields::OF_FULLY_SHARD;
+pub use fields::OF_FULLY_SHARD;
 
 use crate::settings::words;
 

@@ -87,47 +87,12 @@ pub fn plan_file(bytes: &[u8]) {
     }
 }
 
-/// A log is diagnosed, and says the same in whatever pieces it comes.
-pub fn diagnose(bytes: &[u8]) {
-    let answer = |piece: usize| {
-        let mut diagnosis = planner::diagnose::Diagnosis::new(None);
-        diagnosis.file("log");
-        for piece in bytes.chunks(piece) {
-            diagnosis.feed(piece);
-        }
-        diagnosis.finish()
-    };
-    // The first bytes choose the size of the pieces.
-    let size = bytes.iter().take(2).fold(1, |size, byte| size * 16 + usize::from(*byte));
-    let whole = answer(bytes.len().max(1));
-    assert_eq!(answer(size), whole);
-    assert_eq!(whole.found, !whole.verdicts.is_empty());
-    assert!(whole.found || !whole.notes.is_empty());
-    assert_eq!(whole.looked_at.bytes, bytes.len() as u64);
-    let written = serde_json::to_string(&whole).expect("an answer is JSON");
-    let again: planner::diagnose::Answer = serde_json::from_str(&written).expect("our own answer is read");
-    assert_eq!(whole, again);
-}
-
 /// A link is read or refused, as it stands and as its packed part; what is read comes through a link unchanged.
 pub fn link(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         check_link(text);
     }
     check_link(&format!("p=1.{}", URL_SAFE_NO_PAD.encode(bytes)));
-}
-
-/// Any bytes have a report, the same each time, whose places lie in the script and which repeats no token.
-pub fn lint(bytes: &[u8]) {
-    let report = planner::lint::lint(bytes);
-    let lines = String::from_utf8_lossy(bytes).split('\n').count() as u64;
-    for finding in &report.findings {
-        assert!((1..=lines).contains(&finding.line) && finding.column >= 1, "{finding:?}");
-        assert!(!finding.excerpt.contains(char::is_control), "{finding:?}");
-        assert!(!finding.message.is_empty() && !finding.fix.is_empty(), "{finding:?}");
-    }
-    assert!(!planner::lint::readable(&report, "script").is_empty());
-    assert_eq!(report, planner::lint::lint(bytes));
 }
 
 fn check_link(text: &str) {

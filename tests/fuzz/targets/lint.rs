@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../../planner/tests/corpus/properties.rs"]
+#[path = "../../../planner/batch/tests/corpus/properties.rs"]
 mod properties;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| properties::lint(bytes));

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use planner::accuracy::report::{BEGIN, END, is_of_all_rows, with_chief_figures, with_figures};
-use planner::accuracy::step_time::{Group, groups, splits, unseen};
-use planner::accuracy::winners::winners;
-use planner::accuracy::{BUNDLED, Dataset, score};
+use evidence::report::{BEGIN, END, is_of_all_rows, with_chief_figures, with_figures};
+use evidence::step_time::{Group, groups, splits, unseen};
+use evidence::winners::winners;
+use evidence::{BUNDLED, Dataset, score};
 use system_tests::unseen_table;
 
 fn main() -> ExitCode {

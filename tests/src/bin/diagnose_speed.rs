@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     if !log.exists() {
         write_log(log, megabytes * 1_000_000)?;
     }
-    let texts = planner::diagnose::searched_texts();
+    let texts = diagnose::searched_texts();
     let patterns = log.with_extension("patterns");
     std::fs::write(&patterns, texts.join("\n") + "\n")?;
     let bytes = std::fs::metadata(log)?.len();

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail};
-use planner::accuracy::step_time::{
+use evidence::step_time::{
     Case, DATASETS, LeftOut, Row as Unseen, Splits, cases, derive, groups, left_out, train_keys, unseen,
     values_of,
 };
@@ -172,7 +172,7 @@ fn read(evidence: Option<PathBuf>) -> Result<Vec<Case>> {
                 std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?
             }
             None => {
-                let bundled = planner::accuracy::BUNDLED.iter().find(|(known, _)| *known == name);
+                let bundled = evidence::BUNDLED.iter().find(|(known, _)| *known == name);
                 bundled.with_context(|| format!("{name} is not part of the project"))?.1.to_owned()
             }
         };

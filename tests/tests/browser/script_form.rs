@@ -5,8 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use batch::launch::{Body, Example, Site, examples};
+use frameworks::script;
 use planner::Plan;
-use planner::launch::{Body, Example, Site, examples, script};
 use serde_json::Value;
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
@@ -233,7 +234,7 @@ async fn check(browser: &Browser, example: &Example, site: &Site) -> Result<()> 
     // The page's own linter finds nothing in it. Steps to paste are no batch script, and are read all the same.
     browser.paste("lint-text", &expected).await?;
     let said = browser.text_when("lint-summary", SOON, |text| !text.is_empty()).await?;
-    let clean = planner::lint::lint(expected.as_bytes());
+    let clean = batch::lint::lint(expected.as_bytes());
     ensure!(clean.is_clean(), "{clean:?}");
     ensure!(said == "Nothing was found" || said.starts_with("0 errors, 0 warnings"), "{said}");
     if example.options.body == Body::Bridge {

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use planner::logs::Comparison;
+use planner::run::Comparison;
 use serde_json::json;
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;

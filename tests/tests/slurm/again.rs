@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use planner::launch::{Body, Mode};
+use batch::launch::{Body, Mode};
 use system_tests::slurm::{Slurm, succeeded};
 use system_tests::wait::{Attempt, until};
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use planner::launch::{Body, GpuRequest, Mode};
+use batch::launch::{Body, GpuRequest, Mode};
 use system_tests::slurm::{NODES, PREEMPTION, Slurm, succeeded};
 use system_tests::wait::{Attempt, until};
 
@@ -250,7 +250,7 @@ impl Training {
 }
 
 const TRAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/slurm/trainer.py");
-const OPTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/tests/data/options");
+const OPTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/frameworks/tests/options");
 
 /// Every file of a folder with what is in it.
 fn files(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {

@@ -6,8 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use batch::launch::{Body, Container, Environment, Mode, ScriptOptions, Site};
+use frameworks::script;
 use planner::finding::has_error;
-use planner::launch::{Body, Container, Environment, Mode, ScriptOptions, Site, script};
 use planner::wire::{Event, PlanFile};
 use planner::{Plan, parse_plan};
 use serde_json::json;

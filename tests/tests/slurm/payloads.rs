@@ -5,8 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use batch::launch::{Body, Container, Environment, Mode, ScriptOptions, Site, Task};
+use frameworks::script;
 use planner::finding::has_error;
-use planner::launch::{Body, Container, Environment, Mode, ScriptOptions, Site, Task, script};
 use planner::{Plan, parse_plan};
 use serde_json::json;
 use system_tests::programs::system_program;

@@ -1,7 +1,7 @@
 //! What happens before and at the time limit. Slurm looks every half minute, so two jobs wait at once.
 
 use anyhow::{Context, Result, ensure};
-use planner::launch::{Body, GpuRequest, Mode};
+use batch::launch::{Body, GpuRequest, Mode};
 use planner::wire::Outcome;
 use serde_json::json;
 use system_tests::run_folder::{all_records, ended, log_of, only_run};

@@ -5,9 +5,10 @@
 
 mod protocol;
 
+use batch::launch::{as_command_line, read_site, site_toml};
+use frameworks::script;
 use planner::Plan;
 use planner::json::read_json;
-use planner::launch::{as_command_line, read_site, script, site_toml};
 use planner::wire::PlanFile;
 use protocol::{Ask, Tell, Wanted, Written};
 use wasm_bindgen::prelude::*;
@@ -21,11 +22,11 @@ fn main() {
 #[wasm_bindgen]
 pub fn answer(question: &str) -> Option<String> {
     let told = match read_json(question).ok()? {
-        Ask::Lint(script) => Tell::Lint(planner::lint::lint(script.as_bytes())),
+        Ask::Lint(script) => Tell::Lint(batch::lint::lint(script.as_bytes())),
         Ask::Script(wanted) => Tell::Script(written(&wanted)),
-        Ask::CommandLine(wanted) => {
-            Tell::CommandLine(as_command_line(&wanted.plan, &wanted.site, &wanted.options))
-        }
+        Ask::CommandLine(wanted) => Tell::CommandLine(written(&wanted).and_then(|written| {
+            as_command_line(&wanted.plan, &wanted.site, &wanted.options, &written.findings)
+        })),
         Ask::SiteFile(site) => Tell::SiteFile(site_toml(&site.without_secrets())),
         Ask::Weights(given) => Tell::Weights(planner::model::compare_text(&given.0, &given.1)),
         Ask::ReadSite(text) => Tell::ReadSite(match read_site(&text) {
@@ -47,12 +48,12 @@ fn written(wanted: &Wanted) -> Option<Written> {
 pub fn diagnosis(plan: Option<String>) -> Diagnosis {
     let file: Option<PlanFile> = plan.and_then(|text| read_json(&text).ok());
     let plan = file.and_then(|file| Plan::resolve(&file).plan);
-    Diagnosis(planner::diagnose::Diagnosis::new(plan.as_ref()))
+    Diagnosis(diagnose::Diagnosis::new(plan.as_ref()))
 }
 
 /// Why a run ended, from its logs piece by piece.
 #[wasm_bindgen]
-pub struct Diagnosis(planner::diagnose::Diagnosis);
+pub struct Diagnosis(diagnose::Diagnosis);
 
 #[wasm_bindgen]
 impl Diagnosis {

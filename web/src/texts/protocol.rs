@@ -1,8 +1,8 @@
 //! What the page asks of the module `texts`, and what that answers: JSON. Both compile this file.
 
+use batch::launch::{ScriptOptions, Site};
+use batch::lint::Report;
 use planner::finding::Finding;
-use planner::launch::{ScriptOptions, Site};
-use planner::lint::Report;
 use planner::wire::PlanFile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

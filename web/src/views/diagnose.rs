@@ -5,9 +5,9 @@ mod slices;
 
 use std::sync::Arc;
 
+use diagnose::Answer;
 use leptos::ev::DragEvent;
 use leptos::prelude::*;
-use planner::diagnose::Answer;
 use planner::wire::PlanFile;
 use wasm_bindgen::JsCast;
 use web_sys::{Blob, FileList};

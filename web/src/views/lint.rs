@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use batch::lint::{Finding, Report};
 use gloo::file::Blob;
 use leptos::ev::DragEvent;
 use leptos::html;
 use leptos::prelude::*;
 use planner::Severity;
-use planner::lint::{Finding, Report};
 use wasm_bindgen::JsCast;
 
 use crate::findings::{Shape, coded, said, word};

@@ -8,8 +8,12 @@ use crate::place::Place;
 use crate::process;
 
 /// Folders of the packages whose unit tests need nothing but Rust; of two that hold a file the deeper one counts.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 14] = [
     ("planner/", "planner"),
+    ("planner/batch/", "batch"),
+    ("planner/diagnose/", "diagnose"),
+    ("planner/evidence/", "evidence"),
+    ("planner/frameworks/", "frameworks"),
     ("native-worker/", "shardplan"),
     ("native-worker/run-folder/", "run-folder"),
     ("native-worker/tensor-files/", "tensor-files"),

@@ -47,7 +47,7 @@ impl Step {
         match self {
             Step::Format => "cargo fmt",
             Step::Lint => {
-                "clippy of planner, run-folder, tensor-files, token-files, shardplan, xtask, system-tests"
+                "clippy of planner and what stands on it, run-folder, tensor-files, token-files, shardplan, xtask, system-tests"
             }
             Step::LintWasm => "clippy of web and planner for wasm32, and of page-builder",
             Step::LintRank => "clippy of shardplan-rank",
@@ -81,6 +81,10 @@ impl Step {
             Step::Lint => {
                 let packages = [
                     "planner",
+                    "batch",
+                    "diagnose",
+                    "evidence",
+                    "frameworks",
                     "run-folder",
                     "tensor-files",
                     "token-files",
@@ -101,7 +105,13 @@ impl Step {
                 let cargo = build::cargo(place, Target::Wasm);
                 let builder = build::cargo(place, Target::Wasm);
                 let options = ["--target", tools::WASM];
-                let page = lint(place, Target::Wasm, cargo, &["web", "searcher", "planner"], &options)?;
+                let page = lint(
+                    place,
+                    Target::Wasm,
+                    cargo,
+                    &["web", "searcher", "planner", "batch", "diagnose", "frameworks"],
+                    &options,
+                )?;
                 // With the page, as it is built there: beside the others it would compile what they share a second time.
                 let builder = lint(place, Target::Wasm, builder, &["page-builder"], &["--all-targets"])?;
                 Ok([page, builder].into_iter().sum())
@@ -160,7 +170,20 @@ pub fn unit_of(place: &Place, packages: &[&str]) -> Result<Count> {
 fn unit(place: &Place) -> Command {
     let mut cargo = build::cargo(place, Target::Native);
     cargo.arg("test");
-    for package in ["planner", "run-folder", "tensor-files", "token-files", "shardplan", "xtask", "web"] {
+    let packages = [
+        "planner",
+        "batch",
+        "diagnose",
+        "evidence",
+        "frameworks",
+        "run-folder",
+        "tensor-files",
+        "token-files",
+        "shardplan",
+        "xtask",
+        "web",
+    ];
+    for package in packages {
         cargo.args(["--package", package]);
     }
     cargo

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use planner::Finding;
-use planner::runspec::{
+use batch::runspec::{
     Accelerator, ConfigFile, Detected, Devices, Executor, Launch, OperatingSystem, Processes, Runspec,
     Source, Stage, allows, choose_extra, config_file, locked_mismatch, mismatch, needs_detection,
     pinned_backend, processes_here, requirement_of, switched_extras,
 };
+use planner::Finding;
 
 use super::super::files::{self, read, read_named, text};
 use super::script::Script;

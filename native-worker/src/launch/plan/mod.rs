@@ -7,12 +7,12 @@ mod script;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use planner::finding::has_error;
-use planner::launch::is_variable;
-use planner::runspec::{
+use batch::launch::is_variable;
+use batch::runspec::{
     Detected, Gpus, Invocation, Launch, Packages, Plain, Processes, Runspec, Settings, UvRun,
     launcher_arguments, own_command, plain, uv_run,
 };
+use planner::finding::has_error;
 use planner::{Finding, Severity};
 
 use self::context::Context;

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use planner::Finding;
-use planner::runspec::{
+use batch::runspec::{
     Container, Detected, Installation, Invocation, Packages, PackagesFrom, Plain, Repo, UvRun, allows,
     container_project, container_steps, installation, start_in, sync,
 };
+use planner::Finding;
 
 use super::super::files::{read, text};
 use super::super::prepare::{self, Preparation, key};

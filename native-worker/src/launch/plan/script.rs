@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use planner::Finding;
-use planner::runspec::{
+use batch::runspec::{
     Header, Packages, Processes, Repo, Runspec, Settings, header, profile, requirement_of, settings,
 };
+use planner::Finding;
 
 use super::super::files::{self, Located, read_named, text};
 use super::{Request, TorchFrom, wrong};
@@ -86,13 +86,13 @@ impl Script {
     /// Requirements of the script's own environment, or of its stage.
     pub(super) fn requirements(&self) -> Vec<String> {
         let own = self.packages.as_ref().map(|packages| packages.dependencies.clone());
-        let listed = own.or_else(|| self.located.stage.as_ref().map(planner::runspec::Stage::dependencies));
+        let listed = own.or_else(|| self.located.stage.as_ref().map(batch::runspec::Stage::dependencies));
         listed.unwrap_or_default().into_iter().chain(self.with.iter().cloned()).collect()
     }
 
     /// Whether an environment of its own is to have torchrun in it, and nobody names torch.
     pub(super) fn lacks_torch(&self) -> bool {
-        let needs = self.spec.launch == planner::runspec::Launch::Torchrun && self.spec.cmd.is_none();
+        let needs = self.spec.launch == batch::runspec::Launch::Torchrun && self.spec.cmd.is_none();
         needs && self.packages.is_some() && requirement_of(&self.requirements(), "torch").is_none()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use planner::runspec::supports;
+use batch::runspec::supports;
 use planner::units::Bytes;
 
 use super::{Check, absent, doubtful, missing, ok};

@@ -23,7 +23,7 @@ pub fn python(facts: &Facts, checks: &mut Vec<Check>) {
     });
     if let Some(Ok(python)) = &facts.python
         && let (Some(torch), Some(vision)) = (&python.torch, &python.torchvision)
-        && let Some(finding) = planner::runspec::mismatch(torch, python.torch_cuda.as_deref(), vision)
+        && let Some(finding) = batch::runspec::mismatch(torch, python.torch_cuda.as_deref(), vision)
     {
         checks.push(doubtful("python", finding.message, "install torch and torchvision from one index"));
     }

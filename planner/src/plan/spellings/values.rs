@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Spelled, at, fold, put, take};
 use crate::cluster::{Meant, meant_gpu};
 use crate::finding::clip;
-use crate::import::hub_name::preset_of_hub;
+use crate::model::preset_of_hub;
 use crate::model::presets;
 use crate::plan::Product;
 pub(super) use tables::DEEPSPEED;

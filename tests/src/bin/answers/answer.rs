@@ -1,6 +1,7 @@
 //! What planner answers for a plan.
 
-use planner::launch::{Body, ScriptOptions, Site, script};
+use batch::launch::{Body, ScriptOptions, Site};
+use frameworks::script;
 use planner::plan::Plan;
 use planner::search::{Partial, Request, Search};
 use planner::wire::PlanFile;

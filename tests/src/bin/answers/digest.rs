@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
@@ -29,7 +29,7 @@ const COLUMNS: [(&str, &[&str]); 6] = [
 
 const HEAD: &str = "\
 # What planner answers for the plans of `cargo xtask answers`, as hashes: a line for each plan, a column for each answer.
-# `SHARDPLAN_WRITE=1 cargo xtask answers` writes it, where answers are meant to change; `cargo test --package planner
+# `SHARDPLAN_WRITE=1 cargo xtask answers` writes it, where answers are meant to change; `cargo test --package frameworks
 # --test answers` compares, and with SHARDPLAN_WRITE=1 writes, only the plans that it has time for.
 ";
 
@@ -88,8 +88,11 @@ pub fn all() -> Vec<usize> {
     (0..PLANS).collect()
 }
 
+/// The file of digests, from whichever package includes this.
 fn path() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "..", "planner", "tests", "data", "answers.txt"].iter().collect()
+    let of = |folder: &Path| folder.join("planner/frameworks/tests/answers.txt");
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(of);
+    folders.find(|path| path.exists()).unwrap_or_else(|| of(Path::new(".")))
 }
 
 /// Holds digests of plans against those that are committed, or puts them there if that is asked for. Says what differs.
@@ -156,7 +159,7 @@ pub fn compare(digests: &str, lines: &[Line]) -> Result<(), String> {
     differ.truncate(NAMED);
     let sums: Vec<String> = by_answer.iter().map(|(name, count)| format!("{name} of {count}")).collect();
     Err(format!(
-        "{count} of {} plans are answered otherwise than planner/tests/data/answers.txt has it ({}):\n  {}{more}\n\
+        "{count} of {} plans are answered otherwise than planner/frameworks/tests/answers.txt has it ({}):\n  {}{more}\n\
          If that is meant, say why in the commit, and run `SHARDPLAN_WRITE=1 cargo xtask answers`. What became of which field: `cargo xtask answers --into FILE` on both sources, with `--against` for the second.",
         lines.len(),
         sums.join(", "),

@@ -1,7 +1,7 @@
 //! Every place of a site, a plan and a kind of script that takes any text. The formats themselves are asked, so a field
 //! that is added later is among them.
 
-use planner::launch::{ScriptOptions, Site};
+use batch::launch::{ScriptOptions, Site};
 use planner::wire::PlanFile;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

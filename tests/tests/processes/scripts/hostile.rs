@@ -12,8 +12,9 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use batch::launch::{Body, Container, Mode, ScriptOptions, Site, Task, is_variable};
+use frameworks::script;
 use planner::finding::{Finding, has_error};
-use planner::launch::{Body, Container, Mode, ScriptOptions, Site, Task, is_variable, script};
 use planner::wire::{GoingOn, OnFailure};
 use planner::{Plan, Severity, parse_plan};
 use proptest::prelude::*;

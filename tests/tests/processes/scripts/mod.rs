@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use planner::launch::{Body, Environment, Mode, ScriptOptions, Site, script};
+use batch::launch::{Body, Environment, Mode, ScriptOptions, Site};
+use frameworks::script;
 use planner::{Plan, parse_plan};
 use system_tests::programs::system_program;
 use system_tests::scripts::{Written, combinations, salloc_steps, with_additions};
@@ -76,7 +77,7 @@ fn started(command: &mut Command) -> Result<std::process::Child> {
 fn our_own_linter_finds_nothing_in_any_script() -> Result<()> {
     let mut found: Vec<String> = Vec::new();
     for written in all()? {
-        let report = planner::lint::lint(written.script.as_bytes());
+        let report = batch::lint::lint(written.script.as_bytes());
         if !report.is_clean() {
             let said = report.findings.iter().filter(|finding| finding.severity != planner::Severity::Info);
             found.extend(
@@ -98,7 +99,7 @@ fn no_script_takes_away_what_was_there_before_its_attempt() -> Result<()> {
     let mut found = Vec::new();
     let mut ours = 0;
     for written in all()? {
-        for taken in planner::lint::taken(written.script.as_bytes()) {
+        for taken in batch::lint::taken(written.script.as_bytes()) {
             let is_ours =
                 written.name.ends_with(" worker") && REPLACED.iter().any(|end| taken.path.ends_with(end));
             ours += usize::from(is_ours);
@@ -251,7 +252,7 @@ fn variables_reach_the_task_unchanged() -> Result<()> {
     ] {
         let stage = Stage::new()?;
         // As a site file gives them.
-        let written = planner::launch::site_toml(&Site {
+        let written = batch::launch::site_toml(&Site {
             env: values.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             ..stage.site()
         });

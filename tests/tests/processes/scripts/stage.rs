@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use planner::launch::{Container, Site};
+use batch::launch::{Container, Site};
 use tempfile::TempDir;
 
 /// The folder.

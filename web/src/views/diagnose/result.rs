@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use diagnose::{Answer, Evidence, Part, Verdict};
 use leptos::prelude::*;
-use planner::diagnose::{Answer, Evidence, Part, Verdict};
 
 use crate::findings::coded;
 use crate::format::{bytes, exact};

@@ -1,7 +1,7 @@
 //! A run of another framework beside its prediction: step time, speed and memory, its GPUs and hosts.
 
 use leptos::prelude::*;
-use planner::logs::{Compared, Comparison, compare};
+use planner::run::{Compared, Comparison, compare};
 use planner::wire::{GpuSample, Iteration, PlanOrigin, RunSource, RunSummary};
 
 use crate::findings::coded;

@@ -1,6 +1,6 @@
 //! Values of the site that are typed or chosen, and where they stand.
 
-use planner::launch::{Body, Container, Environment, GpuRequest, Profile, Site, Task, command_line, words};
+use batch::launch::{Body, Container, Environment, GpuRequest, Profile, Site, Task, command_line, words};
 
 use super::variables;
 

@@ -1,8 +1,8 @@
 //! Boxes and choices of the form.
 
+use batch::launch::Site;
 use leptos::prelude::*;
 use planner::finding::Finding;
-use planner::launch::Site;
 
 use super::fields::Field;
 use crate::findings::said;

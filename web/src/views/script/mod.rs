@@ -7,11 +7,11 @@ mod site_file;
 mod tools;
 mod variables;
 
+use batch::launch::{Body, Mode, ScriptOptions, Site, Task, examples};
 use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::json::read_value;
-use planner::launch::{Body, Mode, ScriptOptions, Site, Task, examples};
 use planner::layout::executor_limits;
 use planner::wire::{GoingOn, OnFailure, PlanFile};
 
@@ -94,7 +94,7 @@ impl Chosen {
             array: text(self.array),
             het: text(self.het),
             // What is not words of a shell yet is one word.
-            command: planner::launch::words(&command),
+            command: batch::launch::words(&command),
             startup: Vec::new(),
             environment: None,
             going_on: if goes_on {

@@ -1,8 +1,8 @@
 //! The site as a file that a team shares: saved, and read.
 
+use batch::launch::Site;
 use gloo::file::Blob;
 use leptos::prelude::*;
-use planner::launch::Site;
 use wasm_bindgen::JsCast;
 
 use crate::browser;

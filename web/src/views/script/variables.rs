@@ -49,7 +49,7 @@ fn value(text: &str) -> (String, &str) {
 
 /// Whether a variable's name and `=` come first.
 fn begins_with_name(text: &str) -> bool {
-    text.split_once('=').is_some_and(|(name, _)| planner::launch::is_variable(name.trim_end()))
+    text.split_once('=').is_some_and(|(name, _)| batch::launch::is_variable(name.trim_end()))
 }
 
 /// A value between quotes, if it stands alone between them, and what follows it.

@@ -1,0 +1,117 @@
+//! What is wrong with a batch script for Slurm, before it waits in a queue for a day.
+//!
+//! A script is read as sbatch reads it (`directives`), then as a shell does (`parse`, `walk`): assignments, expansions,
+//! strings that are scripts themselves, and which of them is read on the batch host and which in a task. Rules look at
+//! what came of that; each has a stable name, and a place in docs/lint.md with an example. Nothing is run, and a value
+//! that only a running script knows is left open: rules say nothing about it.
+//!
+//! Any bytes are taken. Time grows with the script's length, and depth is bounded.
+
+mod arithmetic;
+mod directives;
+mod facts;
+mod harm;
+mod job;
+mod launcher;
+mod notes;
+mod options;
+mod parse;
+mod report;
+mod rules;
+mod step;
+mod syntax;
+mod table;
+mod text;
+mod walk;
+
+#[cfg(test)]
+mod any_text_tests;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+pub use harm::{Harm, Taken, taken};
+pub use planner::finding::Severity;
+pub use report::readable;
+pub use table::{Rule, rules};
+
+/// The largest script that is looked at: Slurm takes none that is larger (slurm.conf, `max_script_size`).
+pub const MAX_SCRIPT_BYTES: usize = 4 << 20;
+
+/// One thing that is wrong with a script, or worth knowing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// Name of the rule.
+    pub rule: Cow<'static, str>,
+    /// Line, from 1.
+    pub line: u64,
+    /// Column in characters, from 1.
+    pub column: u64,
+    /// How many characters of the line it is about.
+    pub width: u64,
+    /// What is wrong here.
+    pub message: String,
+    /// Why that matters.
+    pub why: Cow<'static, str>,
+    /// What to do.
+    pub fix: String,
+    /// The whole line as it should be, where one line is the remedy.
+    pub replacement: Option<String>,
+    /// The line, with secrets as stars.
+    pub excerpt: String,
+}
+
+/// The answer about one script.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of this answer's format.
+    pub version: u32,
+    /// Findings that stop the job or make it do something else.
+    pub errors: u64,
+    /// Findings of what likely goes wrong.
+    pub warnings: u64,
+    /// All findings, by place.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether there is neither an error nor a warning.
+    pub fn is_clean(&self) -> bool {
+        self.errors == 0 && self.warnings == 0
+    }
+}
+
+/// Looks at a script.
+pub fn lint(script: &[u8]) -> Report {
+    let findings = findings(script);
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count() as u64;
+    Report {
+        version: planner::wire::VERSION,
+        errors: count(Severity::Error),
+        warnings: count(Severity::Warning),
+        findings,
+    }
+}
+
+fn findings(script: &[u8]) -> Vec<Finding> {
+    let source =
+        String::from_utf8_lossy(script.get(..MAX_SCRIPT_BYTES.min(script.len())).unwrap_or_default());
+    let mut notes = notes::Notes::new(&source);
+    rules::file(script, &mut notes);
+    if script.len() > MAX_SCRIPT_BYTES {
+        return notes.into_findings();
+    }
+    // Line ends of other systems and NUL bytes have their findings; the rest is read as if they were not there.
+    let plain = source.replace(['\r', '\0'], " ");
+    let text = text::Text::script(&plain);
+    let (parsed, trouble) = parse::parse(&text);
+    let job = directives::read(&plain, &parsed.documents(), &mut notes);
+    let facts = walk::walk(&parsed, &text, &job);
+    rules::all(&rules::Script { source: &plain, job: &job, facts: &facts, trouble: &trouble }, &mut notes);
+    notes.into_findings()
+}

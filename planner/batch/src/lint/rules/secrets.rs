@@ -1,0 +1,182 @@
+//! Secrets: values in the script, on command lines, and in logs. No finding repeats one.
+
+use super::super::notes::Notes;
+use super::super::text::{HoleKind, Text};
+use super::{Context, clip};
+use crate::shell::{is_secret, may_follow};
+
+/// How tokens begin, how many characters follow at least, and whose they are.
+const SHAPES: &[(&str, usize, &str)] = &[
+    ("hf_", 20, "Hugging Face"),
+    ("ghp_", 30, "GitHub"),
+    ("gho_", 30, "GitHub"),
+    ("ghs_", 30, "GitHub"),
+    ("github_pat_", 30, "GitHub"),
+    ("glpat-", 16, "GitLab"),
+    ("nvapi-", 30, "NVIDIA"),
+    ("sk-", 30, "OpenAI or the like"),
+    ("xoxb-", 20, "Slack"),
+    ("AKIA", 16, "AWS"),
+];
+
+const FIX: &str =
+    "export it in the shell that submits, and test it in the script: : \"${NAME:?must be exported}\"";
+
+/// Looks for secrets.
+pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+    for assigned in &context.facts.assigned {
+        let literal = assigned.value.known().is_some_and(is_value) && is_typed(&assigned.value);
+        if literal
+            && is_secret(&assigned.name, "")
+            && !is_path(&assigned.name, assigned.value.known().unwrap_or_default())
+        {
+            let (start, end) = (assigned.value.place(0), assigned.value.place(assigned.value.len()));
+            notes.hide(start, end);
+            notes.note(
+                "secret-value",
+                assigned.at,
+                end,
+                format!("the value of {} stands in the script", clip(&assigned.name)),
+                FIX.replace("NAME", &clip(&assigned.name)),
+            );
+        }
+    }
+    for call in &context.facts.calls {
+        for (name, field) in &call.assigns {
+            if is_secret(name, "")
+                && field.text.known().is_some_and(is_value)
+                && is_typed(&field.text)
+                && !is_path(name, field.text.known().unwrap_or_default())
+            {
+                let (start, end) = (field.text.place(0), field.text.place(field.text.len()));
+                notes.hide(start, end);
+                notes.note(
+                    "secret-value",
+                    field.at,
+                    end,
+                    format!("the value of {} stands in the script", clip(name)),
+                    FIX.replace("NAME", &clip(name)),
+                );
+            }
+        }
+        if call.is_own() {
+            words(call, notes);
+        }
+    }
+    shapes(context.source, notes);
+}
+
+/// Whether a literal is a value rather than nothing or a thing to fill in.
+fn is_value(text: &str) -> bool {
+    text.len() >= 6 && !text.contains(['<', '>', '$', '{', ' ', '/']) && !is_placeholder(text)
+}
+
+/// Whether a value stands in the script as one piece. One that is put together from others is a name or a path.
+fn is_typed(text: &Text) -> bool {
+    let last = text.len().saturating_sub(1);
+    // Quotes and backslashes of the value's own may stand between.
+    text.place(last).checked_sub(text.place(0)).is_some_and(|apart| apart as usize <= last + 4)
+}
+
+fn is_placeholder(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    ["your", "xxx", "token_here", "key_here", "changeme", "todo", "placeholder", "dummy", "***", "..."]
+        .iter()
+        .any(|word| lower.contains(word))
+        || matches!(lower.as_str(), "false" | "true" | "offline" | "disabled" | "none")
+}
+
+/// Variables that name a file of secrets hold none.
+fn is_path(name: &str, value: &str) -> bool {
+    name.ends_with("FILE") || name.ends_with("PATH") || name.ends_with("DIR") || value.ends_with(".pem")
+}
+
+/// Tokens that are known by their look, wherever they stand.
+fn shapes(source: &str, notes: &mut Notes<'_>) {
+    let bytes = source.as_bytes();
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let mut at = 0;
+    while at < bytes.len() {
+        if !is_part(bytes[at]) {
+            at += 1;
+            continue;
+        }
+        let start = at;
+        while at < bytes.len() && is_part(bytes[at]) {
+            at += 1;
+        }
+        let word = source.get(start..at).unwrap_or_default();
+        // No known token is as long.
+        if word.len() > 300 {
+            continue;
+        }
+        for (prefix, least, whose) in SHAPES {
+            let Some(rest) = word.strip_prefix(prefix) else { continue };
+            let digits = rest.bytes().filter(u8::is_ascii_digit).count();
+            let letters = rest.bytes().filter(u8::is_ascii_alphabetic).count();
+            if rest.len() >= *least
+                && may_follow(prefix, rest)
+                && digits > 0
+                && letters > 0
+                && !rest.contains("--")
+                && !is_placeholder(rest)
+            {
+                let (start, end) = (start as u32, at as u32);
+                if notes.is_hidden(start) {
+                    continue;
+                }
+                notes.hide(start, end);
+                notes.note("secret-value", start, end, format!("this looks like a token of {whose}; revoke it there, for whoever saw the script has it"), FIX.to_owned());
+            }
+        }
+    }
+}
+
+/// Secrets among the words of a command.
+fn words(call: &super::super::facts::Call, notes: &mut Notes<'_>) {
+    let name = call.name();
+    let arguments = call.arguments();
+    // wandb login KEY
+    if name == "wandb" && arguments.first().is_some_and(|field| field.is("login")) {
+        let key = arguments.iter().skip(1).find(|field| !field.text.beginning().starts_with('-'));
+        if let Some(key) = key.filter(|key| key.text.known().is_some_and(is_value)) {
+            notes.hide(key.at, key.end);
+            notes.note(
+                "secret-value",
+                key.at,
+                key.end,
+                "the key of Weights & Biases stands in the script".to_owned(),
+                "leave the login out: wandb reads WANDB_API_KEY".to_owned(),
+            );
+        }
+    }
+    let prints = matches!(name, "echo" | "printf")
+        && !call.place.piped
+        && call.redirects.is_empty()
+        && !call.place.substituted;
+    for (index, field) in call.fields.iter().enumerate() {
+        for (place, hole) in field.text.holes() {
+            if hole.kind != HoleKind::Variable || !is_secret(&hole.name, "") {
+                continue;
+            }
+            let width = hole.name.len() as u32 + 1;
+            if prints && index > call.program() {
+                notes.note(
+                    "secret-printed",
+                    place,
+                    place + width,
+                    format!("this prints {} into the job's log", clip(&hole.name)),
+                    format!("print whether it is set: ${{{}:+set}}", clip(&hole.name)),
+                );
+            } else if call.payload && !hole.on_task {
+                notes.note(
+                    "secret-expanded",
+                    place,
+                    place + width,
+                    format!("the batch script puts the value of {} on srun's command line, where ps and accounting show it", clip(&hole.name)),
+                    format!("leave it out: tasks inherit exported variables. Or write \\${} so that the task expands it", clip(&hole.name)),
+                );
+            }
+        }
+    }
+}

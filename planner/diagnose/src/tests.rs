@@ -1,0 +1,154 @@
+use super::*;
+use planner::search::Margin;
+use planner::units::Bytes;
+use planner::wire::PlanFile;
+
+fn plan(json: &str) -> Plan {
+    let file: PlanFile = planner::plan::parse_plan(json).expect("a plan");
+    Plan::resolve(&file).plan.expect("a plan without errors")
+}
+
+fn of(text: &str, plan: Option<&Plan>) -> Answer {
+    let mut diagnosis = Diagnosis::new(plan);
+    diagnosis.feed(text.as_bytes());
+    diagnosis.finish()
+}
+
+const OOM: &str = "[rank9]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 1 has a total capacity of \
+                   79.11 GiB of which 1.33 GiB is free. Including non-PyTorch memory, this process has 77.77 GiB memory in use. Of \
+                   the allocated memory 71.02 GiB is allocated by PyTorch, and 4.98 GiB is reserved by PyTorch but unallocated.\n";
+
+#[test]
+fn an_out_of_memory_error_is_set_against_its_plan() {
+    let plan = plan(
+        r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 2},
+            "layout": {"tp": 2, "pp": 2}, "training": {"micro_batch_size": 2, "global_batch_size": 64}}"#,
+    );
+    let answer = of(OOM, Some(&plan));
+    let against = answer.verdicts[0].against_plan.as_ref().expect("set against the plan");
+    // Rank 9 is of the second stage, and the plan says what its ranks need.
+    let memory = planner::memory::answer(&plan);
+    let class = memory.rank_classes.iter().find(|class| class.stage == 1).expect("a second stage");
+    assert_eq!(against.predicted_allocated_bytes, class.peak_allocated_bytes);
+    let found = answer.verdicts[0].out_of_memory.as_ref().expect("figures");
+    assert_eq!(against.needed_bytes, Some(found.allocated_bytes.unwrap() + found.tried_bytes.unwrap()));
+    assert!(!against.advice.is_empty(), "{against:?}");
+    assert_eq!(answer.verdicts[0].next[0], against.advice[0]);
+}
+
+#[test]
+fn advice_that_saves_less_than_is_missing_is_not_offered_alone() {
+    let plan = plan(
+        r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1},
+            "layout": {"tp": 2}, "training": {"micro_batch_size": 2, "global_batch_size": 64}}"#,
+    );
+    let (mut sufficed, mut did_not) = (0, 0);
+    for tried in [0.5, 6.0, 30.0, 78.0] {
+        let text = format!(
+            "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {tried:.2} GiB. GPU 1 has a total capacity of 79.11 \
+             GiB of which 0.25 GiB is free. Of the allocated memory 20.00 GiB is allocated by PyTorch.\n"
+        );
+        let answer = of(&text, Some(&plan));
+        let against = answer.verdicts[0].against_plan.as_ref().expect("set against the plan");
+        assert!(against.missing_bytes as f64 >= (tried - 0.26) * f64::from(1 << 30), "{against:?}");
+        let missing = Bytes(against.missing_bytes);
+        if against.advice.iter().any(|advice| advice.starts_with("no change that was tried")) {
+            assert_eq!(against.advice.len(), 1, "{against:?}");
+            assert!(
+                against.advice[0].contains(&format!("{} that are missing", missing.in_words())),
+                "{against:?}"
+            );
+            did_not += 1;
+            continue;
+        }
+        assert!(!against.advice.is_empty(), "{against:?}");
+        for advice in &against.advice {
+            let (_, saved) = advice.rsplit_once("GPU, ").expect("what it saves");
+            let saved = Margin::parse(saved.trim_end_matches(" less")).expect("bytes").bytes(0);
+            assert!(saved + (1 << 23) >= missing.0, "{advice}, and {} are missing", missing.in_words());
+        }
+        sufficed += 1;
+    }
+    assert!(sufficed > 0 && did_not > 0, "{sufficed}, {did_not}");
+}
+
+#[test]
+fn hardware_that_failed_is_named_before_what_cuda_says_of_it() {
+    let hardware = [
+        "kernel: NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus.",
+        "kernel: NVRM: GPU 0000:9d:00.0: GPU has fallen off the bus.",
+        "kernel: NVRM: Xid (PCI:0000:9d:00): 48, pid=1, An uncorrectable double bit error (DBE) has been detected",
+        "kernel: NVRM: Xid (PCI:0000:9d:00): 119, pid=1, Timeout waiting for RPC from GSP",
+        "kernel: NVRM: Xid (PCI:0000:9d:00): 74, pid=1, NVLink: fatal error detected on link 2",
+        "NVMLError_GpuIsLost: GPU is lost",
+    ];
+    let of_cuda = [
+        "torch.AcceleratorError: CUDA error: unspecified launch failure",
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "RuntimeError: CUDA error: invalid device ordinal",
+        "RuntimeError: No CUDA GPUs are available",
+        "RuntimeError: CUDA error: unknown error",
+    ];
+    for hardware in hardware {
+        for error in of_cuda {
+            let raised = format!("[rank3]: Traceback (most recent call last):\n[rank3]: {error}\n");
+            let alone = of(&format!("{hardware}\n"), None);
+            for text in [format!("{raised}{hardware}\n"), format!("{hardware}\n{raised}")] {
+                let answer = of(&text, None);
+                assert_eq!(answer.verdicts[0].cause, alone.verdicts[0].cause, "{text}");
+                assert!(answer.verdicts.len() > 1, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_step_is_no_cancelled_job() {
+    for end in ["***", "DUE TO SIGNAL Terminated ***", "DUE to SIGNAL Terminated ***"] {
+        for (what, cause) in [("STEP 123.0", "slurm-step-cancelled"), ("JOB 123", "slurm-cancelled")] {
+            let text =
+                format!("slurmstepd: error: *** {what} ON n1 CANCELLED AT 2026-11-03T09:05:00 {end}\n");
+            let answer = of(&text, None);
+            assert_eq!(answer.verdicts[0].cause, cause, "{text}");
+            assert_eq!(answer.verdicts[0].title.contains("step"), what.starts_with("STEP"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn secrets_of_a_log_are_not_in_the_answer() {
+    let text = format!(
+        "export HF_TOKEN=hf_{0} RuntimeError: CUDA out of memory {0}\nHF_TOKEN=hf_{0} Killed process 1 Out of memory: Kill\n",
+        "q".repeat(30)
+    );
+    let written = serde_json::to_string(&of(&text, None)).expect("JSON");
+    assert!(!written.contains(&format!("hf_{}", "q".repeat(30))), "{written}");
+}
+
+#[test]
+fn floods_are_bounded() {
+    let mut text = String::new();
+    for number in 0..3000 {
+        text.push_str(&format!(
+            "[rank{number}]: Traceback (most recent call last)\n[rank{number}]: Kind{number}Error: x\n"
+        ));
+    }
+    let answer = of(&text, None);
+    assert!(answer.verdicts.len() <= 12);
+    assert!(answer.verdicts.iter().all(|verdict| verdict.evidence.len() <= 6 && verdict.ranks.len() <= 16));
+    assert_eq!(answer.looked_at.ranks, 3000);
+}
+
+#[test]
+fn times_on_some_lines_only_are_in_some_order() {
+    let mut diagnosis = Diagnosis::new(None);
+    for (number, text) in super::searched_texts().iter().enumerate() {
+        let minutes = 1439 - number % 1440;
+        let time = match number % 3 {
+            0 => String::new(),
+            _ => format!("2026-11-21 {:02}:{:02}:00 ", minutes / 60, minutes % 60),
+        };
+        diagnosis.feed(format!("{time}{text}\n").as_bytes());
+    }
+    assert!(diagnosis.finish().found);
+}

@@ -1,0 +1,499 @@
+//! From what was seen to what ended the run.
+//!
+//! A process that ends for a reason of its own leaves the others waiting; they end with NCCL errors, lost connections
+//! and SIGTERM. So what can end a process by itself comes before what follows from another one's end, whatever stands
+//! first in the file; among equals the earlier one comes first. What training went on after did not end the run.
+
+use std::cmp::Ordering;
+
+use super::against_plan;
+use super::answer::{Answer, LookedAt, LookedAtFile, Part, Sure, Verdict};
+use super::book::{Book, Key, Seen};
+use super::causes::{Role, Weight};
+use super::exits::ProcessEnd;
+use super::origin::Origin;
+use super::scan::SCANNER;
+use super::xid;
+use planner::plan::Plan;
+
+/// Verdicts that are told.
+const MOST_VERDICTS: usize = 12;
+/// Files that are listed.
+const MOST_FILES: usize = 64;
+/// Ranks that are listed.
+const MOST_RANKS: usize = 16;
+/// Seconds without a step before a time limit that are worth a word.
+const LONG_SILENCE: u64 = 20 * 60;
+
+/// How near something is to the cause; smaller is nearer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Tier {
+    /// It ends a process by itself, and the line is printed at no other time.
+    Cause,
+    /// It may have.
+    Likely,
+    /// It ended a process, and says little of why.
+    Unspecific,
+    /// It follows from another process's end.
+    Symptom,
+    /// It may be nothing.
+    Weak,
+    /// It is what follows at the end.
+    Cascade,
+}
+
+struct Candidate<'a> {
+    key: &'a Key,
+    seen: &'a Seen,
+    role: Role,
+    tier: Tier,
+}
+
+/// The answer of a book.
+pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
+    let mut candidates: Vec<Candidate> =
+        book.seen.iter().map(|(key, seen)| candidate(book, key, seen)).collect();
+    let mut notes = Vec::new();
+    let exit = first_end(book);
+    let (lived, mut candidates): (Vec<Candidate>, Vec<Candidate>) =
+        candidates.drain(..).partition(|candidate| was_survived(book, candidate));
+    follow_up(&mut candidates);
+    let mut candidates = in_order(candidates);
+    // Remarks alone are no cause, and neither is SIGTERM in a run that came to its end.
+    let is_done = book.files.iter().any(|file| file.done.is_some());
+    let has_cause = candidates.iter().any(|candidate| candidate.tier < Tier::Weak);
+    let ended_badly = exit.as_ref().is_some_and(|end| !end.was_told());
+    if !has_cause && !ended_badly {
+        candidates.retain(|candidate| candidate.tier != Tier::Weak && !is_done);
+    }
+    if !lived.is_empty() {
+        for candidate in in_order(lived).iter().filter(|candidate| candidate.tier < Tier::Weak).take(3) {
+            if let Some(evidence) = candidate.seen.evidence.last() {
+                notes.push(format!(
+                    "training went on after this: {} ({}, line {})",
+                    title(candidate.key),
+                    evidence.file,
+                    evidence.line
+                ));
+            }
+        }
+    }
+    let mut verdicts: Vec<Verdict> = Vec::new();
+    for candidate in &candidates {
+        let part = match verdicts.first() {
+            None => Part::Cause,
+            Some(_) if candidate.tier <= Tier::Unspecific => Part::Also,
+            Some(_) => Part::Consequence,
+        };
+        if verdicts.len() < MOST_VERDICTS {
+            verdicts.push(verdict(book, candidate, part, exit.as_ref(), plan));
+        }
+    }
+    // What others say at the end is no cause where one process is known to have ended on its own.
+    if candidates.first().is_none_or(|first| first.tier == Tier::Cascade)
+        && let Some(end) = exit.as_ref().filter(|end| !end.was_told())
+    {
+        verdicts.iter_mut().for_each(|verdict| verdict.part = Part::Consequence);
+        verdicts.insert(0, only_an_exit(end));
+        verdicts.truncate(MOST_VERDICTS);
+    }
+    if let Some(note) = silence(book, &candidates) {
+        notes.push(note);
+    }
+    for file in &book.files {
+        if let Some(kind) = file.is_no_text() {
+            notes.push(format!("{} {kind}", file.name));
+        } else if file.bytes == 0 {
+            notes.push(format!("{} is empty", file.name));
+        }
+    }
+    if verdicts.is_empty() {
+        notes.push(match is_done {
+            true => "nothing that ends a run was found, and training says that it is done".to_owned(),
+            false => "nothing that ends a run was found; give the logs of all ranks and the output of the batch job, and the node's \
+                      dmesg where a node is suspected"
+                .to_owned(),
+        });
+    } else if verdicts.first().is_some_and(|first| first.culprit.rank.is_none()) && book.ranks.len() < 2 {
+        notes.push(
+            "lines do not say which rank wrote them: srun -l, torchrun --tee 3 or a file for each rank does"
+                .to_owned(),
+        );
+    }
+    Answer {
+        version: planner::wire::VERSION,
+        found: !verdicts.is_empty(),
+        verdicts,
+        exit,
+        looked_at: looked_at(book),
+        notes,
+    }
+}
+
+fn candidate<'a>(book: &Book, key: &'a Key, seen: &'a Seen) -> Candidate<'a> {
+    let role = role(key);
+    let has_symptom =
+        || book.seen.iter().any(|(other, seen)| role_of_symptom(other) && seen.weight > Weight::Weak);
+    let tier = match (role, seen.weight) {
+        // Frames of a save, or waits for a lock, mean something once others gave up waiting.
+        (Role::Root, Weight::Weak) if explains_waiting(key) && has_symptom() => Tier::Likely,
+        (_, Weight::Weak) => Tier::Weak,
+        (Role::Root, Weight::Fatal) => Tier::Cause,
+        (Role::Root, _) => Tier::Likely,
+        (Role::Unspecific, Weight::Fatal) if matches!(key, Key::Exception(_)) => Tier::Likely,
+        (Role::Unspecific, _) => Tier::Unspecific,
+        (Role::Symptom, _) => Tier::Symptom,
+        (Role::Cascade, _) => Tier::Cascade,
+    };
+    Candidate { key, seen, role, tier }
+}
+
+/// Takes back what follows from something else that was seen, whichever of the two a log has first.
+fn follow_up(candidates: &mut [Candidate]) {
+    let seen = |is: &dyn Fn(&Key) -> bool| {
+        candidates.iter().any(|candidate| candidate.tier < Tier::Symptom && is(candidate.key))
+    };
+    let hardware_failed = seen(&is_hardware);
+    let job_cancelled = seen(&|key| is(key, "slurm-cancelled"));
+    for candidate in candidates {
+        let key = candidate.key;
+        // A GPU that failed lets every call fail that comes after, and is missing at the next start.
+        let of_hardware = hardware_failed && (is(key, "cuda-illegal-access") || is(key, "no-gpu"));
+        // A job ends with its steps.
+        let of_job = job_cancelled && is(key, "slurm-step-cancelled");
+        if of_hardware || of_job {
+            candidate.tier = candidate.tier.max(Tier::Symptom);
+        }
+    }
+}
+
+/// Whether it is the failure of a GPU or of a link between GPUs, which no program causes.
+fn is_hardware(key: &Key) -> bool {
+    match key {
+        Key::Xid(number) => xid::known(*number).is_of_hardware(),
+        _ => ["gpu-lost", "gpu-ecc", "gpu-link"].iter().any(|cause| is(key, cause)),
+    }
+}
+
+fn role(key: &Key) -> Role {
+    match key {
+        Key::Cause(cause) => SCANNER.causes[usize::from(*cause)].role,
+        Key::Xid(number) => xid::known(*number).role,
+        Key::Exception(_) => Role::Unspecific,
+    }
+}
+
+fn id(key: &Key) -> String {
+    match key {
+        Key::Cause(cause) => SCANNER.causes[usize::from(*cause)].id.to_owned(),
+        Key::Xid(number) => format!("xid-{number}"),
+        Key::Exception(_) => "python-exception".to_owned(),
+    }
+}
+
+fn title(key: &Key) -> String {
+    match key {
+        Key::Cause(cause) => SCANNER.causes[usize::from(*cause)].title.to_owned(),
+        Key::Xid(number) => format!("{} (Xid {number})", xid::known(*number).title),
+        Key::Exception(name) => format!("a Python exception, {name}, ended a process"),
+    }
+}
+
+fn is(key: &Key, wanted: &str) -> bool {
+    matches!(key, Key::Cause(cause) if SCANNER.causes[usize::from(*cause)].id == wanted)
+}
+
+fn explains_waiting(key: &Key) -> bool {
+    is(key, "save-artifacts-wait") || is(key, "stale-lock")
+}
+
+fn role_of_symptom(key: &Key) -> bool {
+    role(key) == Role::Symptom
+}
+
+/// The first first. Only some lines have a time, so of three each two can have an order that the three together have
+/// not, and sorting takes no such order: whichever is first of those that are left comes next.
+fn in_order(mut left: Vec<Candidate>) -> Vec<Candidate> {
+    let mut sorted = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let mut first = 0;
+        for at in 1..left.len() {
+            if order(&left[at], &left[first]) == Ordering::Less {
+                first = at;
+            }
+        }
+        sorted.push(left.remove(first));
+    }
+    sorted
+}
+
+/// Nearer the cause first, then earlier, then in the order of the tables.
+fn order(one: &Candidate, two: &Candidate) -> Ordering {
+    one.tier.cmp(&two.tier).then(one.seen.first.order(two.seen.first)).then(one.key.cmp(two.key))
+}
+
+/// Whether steps of training came after the last such line, so that it did not end the run. Broken numbers are what
+/// steps go on with.
+fn was_survived(book: &Book, candidate: &Candidate) -> bool {
+    let is_numbers =
+        matches!(candidate.key, Key::Cause(cause) if SCANNER.causes[usize::from(*cause)].family == "numbers");
+    let (file, line) = candidate.seen.last;
+    let Some(file) = book.files.get(file) else { return false };
+    let went_on = file.steps[0] > line;
+    let ended_well = file.done.is_some_and(|done| done > line) && book.ends.is_empty();
+    (went_on && !is_numbers) || ended_well
+}
+
+/// The first process that ended on its own.
+fn first_end(book: &Book) -> Option<ProcessEnd> {
+    let own = book.ends.iter().filter(|(end, _)| !end.was_told()).min_by(|one, two| {
+        // Aborting is mostly what NCCL's watchdog does once another rank is gone.
+        let aborted = |end: &ProcessEnd| end.code == Some(134);
+        aborted(&one.0).cmp(&aborted(&two.0)).then(one.1.order(two.1))
+    });
+    let root = book.root.as_ref().filter(|(end, _)| !end.was_told());
+    let chosen = match (root, own) {
+        // Where both have a time the earlier one, else the launcher's own word.
+        (Some(root), Some(own)) if root.1.stamp.is_some() && own.1.stamp.is_some() => {
+            if own.1.order(root.1) == Ordering::Less && own.0.origin.rank.is_some() { own } else { root }
+        }
+        (Some(root), _) => root,
+        (None, Some(own)) => own,
+        (None, None) => book.ends.first()?,
+    };
+    let mut end = chosen.0.clone();
+    // torchrun's line of one process lacks the rank that its block has.
+    if let Some((same, _)) = book.ends.iter().find(|(other, _)| {
+        other.origin.pid.is_some() && other.origin.pid == end.origin.pid && other.origin.rank.is_some()
+    }) {
+        end.origin = end.origin.or(&same.origin);
+    }
+    Some(end)
+}
+
+fn verdict(
+    book: &Book,
+    candidate: &Candidate,
+    part: Part,
+    exit: Option<&ProcessEnd>,
+    plan: Option<&Plan>,
+) -> Verdict {
+    let Candidate { key, seen, role, tier } = candidate;
+    let mut culprit = seen.origin.clone();
+    let (mut meaning, mut next, family): (String, Vec<String>, &str) = match key {
+        Key::Cause(cause) => {
+            let cause = SCANNER.causes[usize::from(*cause)];
+            (cause.meaning.to_owned(), owned(cause.next), cause.family)
+        }
+        Key::Xid(number) => (
+            format!("The NVIDIA driver reported Xid {number} of this GPU"),
+            owned(xid::known(*number).action.steps()),
+            "gpu",
+        ),
+        Key::Exception(_) => (
+            format!("It says: {}", seen.text),
+            owned(&[
+                "read the traceback of this rank, not of those that follow",
+                "try it on one node: salloc -N 1, or -N 2 with -p interactive",
+            ]),
+            "python",
+        ),
+    };
+    if *role == Role::Symptom && part == Part::Cause {
+        let (found, words) = missing_rank(book, key);
+        if let Some(found) = found {
+            culprit = found;
+        }
+        if !words.is_empty() {
+            meaning = format!("{meaning}. {words}");
+        }
+    }
+    // A line without a mark is told apart by the launcher's word on who ended first.
+    if part == Part::Cause
+        && culprit.rank.is_none()
+        && let Some(end) = exit.filter(|end| !end.was_told())
+    {
+        culprit = culprit.or(&end.origin);
+    } else if let Some((end, _)) =
+        book.ends.iter().find(|(end, _)| culprit.rank.is_some() && end.origin.rank == culprit.rank)
+    {
+        culprit = culprit.or(&end.origin);
+    }
+    if culprit.rank.is_none() && seen.ranks.len() == 1 {
+        // Its first line has no mark, and all that have one are of one rank.
+        culprit.rank = seen.ranks.first().copied();
+    }
+    let (sure, why) = how_sure(book, candidate, part, exit);
+    let against = seen
+        .out_of_memory
+        .as_ref()
+        .zip(plan)
+        .and_then(|(found, plan)| against_plan::compare(found, plan, culprit.rank));
+    if let Some(against) = &against {
+        next.splice(0..1, against.advice.clone());
+    }
+    let _ = tier;
+    Verdict {
+        cause: id(key),
+        family: family.to_owned(),
+        part,
+        title: title(key),
+        meaning,
+        sure,
+        why,
+        culprit,
+        ranks: seen.ranks.iter().copied().take(MOST_RANKS).collect(),
+        rank_count: seen.ranks.len() as u64,
+        count: seen.count,
+        time: seen.first.stamp.map(super::stamp::Stamp::shown),
+        evidence: seen.evidence.clone(),
+        out_of_memory: seen.out_of_memory.clone(),
+        against_plan: against,
+        next,
+    }
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+fn how_sure(book: &Book, candidate: &Candidate, part: Part, exit: Option<&ProcessEnd>) -> (Sure, String) {
+    if part == Part::Consequence {
+        let why = match candidate.tier {
+            Tier::Weak => "programs print this also where they go on",
+            _ if is(candidate.key, "cuda-illegal-access") || is(candidate.key, "no-gpu") => {
+                "this is what CUDA says once a GPU has failed"
+            }
+            _ => "this is what other processes say once one is gone",
+        };
+        return (if candidate.tier == Tier::Weak { Sure::Possible } else { Sure::Likely }, why.to_owned());
+    }
+    let ended = exit.is_some_and(|end| !end.was_told())
+        || book.seen.iter().any(|(key, _)| role(key) == Role::Cascade && matches!(key, Key::Cause(_)));
+    let (sure, why) = match (candidate.tier, ended) {
+        (Tier::Cause, true) => (Sure::Certain, "the log says so, and a process ended"),
+        (Tier::Cause, false) => (Sure::Likely, "the log says so; how the processes ended is not in it"),
+        (Tier::Likely, true) => {
+            (Sure::Likely, "the log says so, and a process ended; programs can also go on after this")
+        }
+        (Tier::Likely, false) => (Sure::Possible, "the log says so; programs can also go on after this"),
+        (Tier::Unspecific, _) => (Sure::Likely, "a process ended this way; nothing in the log says why"),
+        (Tier::Symptom, _) => (
+            Sure::Possible,
+            "this is what ranks say when another one is gone or late; nothing in the log says why that one was",
+        ),
+        (Tier::Weak, _) => (Sure::Possible, "programs print this also where they go on"),
+        (Tier::Cascade, _) => {
+            (Sure::Possible, "the processes were ended from outside; nothing in the log says why")
+        }
+    };
+    if part == Part::Also {
+        return (sure.max(Sure::Likely), format!("{why}; another cause is nearer or earlier"));
+    }
+    (sure, why.to_owned())
+}
+
+/// The rank that others waited for, and how it was found.
+fn missing_rank(book: &Book, key: &Key) -> (Option<Origin>, String) {
+    if is(key, "nccl-init-wait") {
+        let words = "The ranks that report this wait for rank 0".to_owned();
+        return (Some(Origin { rank: Some(0), ..Origin::default() }), words);
+    }
+    if !is(key, "nccl-timeout") || book.waiting.is_empty() {
+        return (None, String::new());
+    }
+    let absent: Vec<u32> = book.ranks.difference(&book.waiting).copied().take(MOST_RANKS).collect();
+    let few = absent.len() * 2 <= book.waiting.len();
+    if let Some(&first) = absent.first().filter(|_| few) {
+        let words = format!("{} ranks report it; {} not", book.waiting.len(), list(&absent, "does", "do"));
+        return (Some(Origin { rank: Some(first), ..Origin::default() }), words);
+    }
+    let least = book.enqueued.iter().min_by_key(|(rank, work)| (**work, **rank));
+    let most = book.enqueued.values().max();
+    if let (Some((rank, work)), Some(most)) = (least, most)
+        && work < most
+    {
+        let words = format!("Rank {rank} had enqueued {work} collectives and others {most}: it is behind");
+        return (Some(Origin { rank: Some(*rank), ..Origin::default() }), words);
+    }
+    (None, String::new())
+}
+
+fn list(ranks: &[u32], one: &str, many: &str) -> String {
+    let names: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    match names.len() {
+        1 => format!("rank {} {one}", names[0]),
+        _ => format!("ranks {} {many}", names.join(", ")),
+    }
+}
+
+/// What can be said when only an exit code is known.
+fn only_an_exit(end: &ProcessEnd) -> Verdict {
+    let code = end.code.unwrap_or(1);
+    let meaning = match code {
+        1 => "Python ends with 1 after an exception; its text is not in these logs",
+        2 => "Programs end with 2 when their command line is wrong",
+        126 => "The shell found the program and could not run it",
+        127 => "The shell did not find the program",
+        134 => "A library or C++ aborted (SIGABRT)",
+        135 => "A bus error (SIGBUS), mostly for want of shared memory",
+        137 => "SIGKILL: nearly always the host's memory ran out",
+        139 => "A crash on an invalid address (SIGSEGV)",
+        _ => "How it ended is all that these logs say",
+    };
+    Verdict {
+        cause: format!("exit-{code}"),
+        family: "process".to_owned(),
+        part: Part::Cause,
+        title: format!("a process ended with exit code {code}"),
+        meaning: meaning.to_owned(),
+        sure: Sure::Possible,
+        why: "only the exit code is in the logs".to_owned(),
+        culprit: end.origin.clone(),
+        ranks: end.origin.rank.into_iter().collect(),
+        rank_count: u64::from(end.origin.rank.is_some()),
+        count: 1,
+        time: None,
+        evidence: Vec::new(),
+        out_of_memory: None,
+        against_plan: None,
+        next: owned(&["give the log of that process: its standard error, or torchrun's --log-dir"]),
+    }
+}
+
+/// A word on a run that stood still before it was stopped.
+fn silence(book: &Book, candidates: &[Candidate]) -> Option<String> {
+    let stopped = candidates.iter().find(|candidate| {
+        is(candidate.key, "slurm-time-limit")
+            || is(candidate.key, "slurm-cancelled")
+            || is(candidate.key, "slurm-step-cancelled")
+            || is(candidate.key, "terminated")
+    })?;
+    let end = stopped.seen.first.stamp?;
+    let last = book.files.iter().filter_map(|file| file.last_step).max_by(|one, two| one.order(*two))?;
+    let seconds = last.seconds_until(end).filter(|seconds| *seconds >= LONG_SILENCE)?;
+    Some(format!(
+        "the last step is {} minutes before the end: the run may have hung rather than been too long",
+        seconds / 60
+    ))
+}
+
+fn looked_at(book: &Book) -> LookedAt {
+    let files = book
+        .files
+        .iter()
+        .take(MOST_FILES)
+        .map(|file| LookedAtFile { name: file.name.clone(), bytes: file.bytes, lines: file.lines })
+        .collect();
+    LookedAt {
+        files,
+        more_files: book.more_files + book.files.len().saturating_sub(MOST_FILES) as u64,
+        bytes: book.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
+        lines: book.files.iter().map(|file| file.lines).fold(0, u64::saturating_add),
+        lines_read: book.lines_read,
+        ranks: book.ranks.len() as u64,
+        formats: book.formats.iter().map(|format| format.name().to_owned()).collect(),
+        times: book.times.map(|times| times.map(super::stamp::Stamp::shown).to_vec()).unwrap_or_default(),
+        patterns: SCANNER.causes.iter().map(|cause| cause.signs.len() as u64).sum(),
+    }
+}

@@ -1,0 +1,236 @@
+//! Published steps as plan files: what somebody who trained so could have asked, told in several ways.
+//!
+//! A reader of a source makes one plan file of a row, with all that the row says and a plan can. What a user types is a part of it, taken
+//! in the same way of every source.
+
+mod bridge;
+mod megatron;
+mod nanotron;
+pub(super) mod row;
+
+use serde_json::{Map, Value, json};
+
+use super::plan_of;
+use super::{kempnerforge, readme, scaling, torchtitan};
+use planner::recipes::Among;
+use row::{Row, rows};
+
+/// How much of a row a plan file gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Told {
+    /// What a user types: model, GPU, nodes, layout, precision, batch, sequence, software.
+    Typed,
+    /// The same, and the software's recipe for that model and GPU is not known.
+    OthersRecipe,
+    /// The same without the software.
+    Unnamed,
+    /// All that the row says and a plan can.
+    Run,
+}
+
+impl Told {
+    /// Its name among splits.
+    pub(super) const fn split(self) -> &'static str {
+        match self {
+            Told::Typed => "as typed",
+            Told::OthersRecipe => "as typed, own recipe out",
+            Told::Unnamed => "as typed, unnamed",
+            Told::Run => "as run",
+        }
+    }
+
+    /// Which recipes its plan is resolved among.
+    pub(super) const fn among(self) -> Among {
+        match self {
+            Told::OthersRecipe => Among::Others,
+            _ => Among::All,
+        }
+    }
+
+    /// The plan file that is told so of a row's whole one.
+    fn of(self, run: &Value) -> Value {
+        match self {
+            Told::Run => run.clone(),
+            Told::Typed | Told::OthersRecipe => typed(run),
+            Told::Unnamed => {
+                let mut file = typed(run);
+                file["software"] = json!({});
+                file
+            }
+        }
+    }
+}
+
+/// A source of published steps.
+pub(super) struct Source {
+    /// Stem of its evidence file.
+    pub(super) name: &'static str,
+    /// What its rows can be told as.
+    pub(super) told: &'static [Told],
+    /// Whether constants are fitted to its rows.
+    pub(super) fitted: bool,
+    read: fn(&Row, &Value) -> Option<Asked>,
+}
+
+const EVERY: &[Told] = &[Told::Typed, Told::OthersRecipe, Told::Unnamed, Told::Run];
+const NAMED: &[Told] = &[Told::Typed, Told::Unnamed, Told::Run];
+/// Of programs that no framework stands for: without their profile nobody would ask for them.
+const PROFILED: &[Told] = &[Told::Typed, Told::Run];
+
+/// The sources, by name.
+pub(super) const SOURCES: [Source; 12] = [
+    // Its framework is none of those that plans name.
+    Source { name: "kempnerforge_h200", told: PROFILED, fitted: true, read: kempnerforge::asked },
+    Source { name: "korthikanti_2022", told: PROFILED, fitted: true, read: megatron::korthikanti },
+    // Which release they had is not said.
+    Source { name: "megatron_bridge_memory_studies", told: EVERY, fitted: false, read: bridge::study },
+    Source { name: "megatron_bridge_model_cards", told: EVERY, fitted: true, read: bridge::card },
+    Source { name: "megatron_bridge_perf", told: EVERY, fitted: true, read: bridge::performance },
+    Source { name: "megatron_bridge_qwen3_235b", told: EVERY, fitted: false, read: bridge::performance },
+    // Megatron-LM has no recipes: with its name and without it a plan is the same.
+    Source { name: "megatron_lm_readme", told: &[Told::Typed], fitted: false, read: readme::asked },
+    Source { name: "nanotron_ultrascale_bench", told: PROFILED, fitted: true, read: nanotron::asked },
+    // A row prints no more than what is typed.
+    Source {
+        name: "nemo_h100_scaling",
+        told: &[Told::Typed, Told::Unnamed],
+        fitted: false,
+        read: scaling::asked,
+    },
+    Source { name: "simumax_results", told: NAMED, fitted: true, read: megatron::simumax },
+    Source { name: "torchtitan_benchmarks", told: EVERY, fitted: true, read: torchtitan::asked },
+    Source { name: "vtrain_ground_truth", told: PROFILED, fitted: true, read: megatron::vtrain },
+];
+
+/// The source of a name.
+pub(super) fn source(name: &str) -> Option<&'static Source> {
+    SOURCES.iter().find(|source| source.name == name)
+}
+
+/// A row that becomes a plan file.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    /// The row's id.
+    pub(super) id: String,
+    /// Its name in reports.
+    pub(super) label: String,
+    /// Family of the model, for scores of families that a fit has not seen.
+    pub(super) family: String,
+    /// Everything that a split must not tear apart.
+    pub(super) key: String,
+    /// The plan file, or what no plan can say.
+    pub(super) file: Result<Value, String>,
+    /// Seconds of a step as published.
+    pub(super) measured: f64,
+    /// Whether the source prints tokens/s rather than seconds.
+    pub(super) printed_tokens: bool,
+    /// Why it is scored apart, if it is.
+    pub(super) excluded: Option<&'static str>,
+}
+
+impl Asked {
+    /// A row whose seconds are printed.
+    pub(super) fn new(row: &Row, family: String, file: Result<Value, String>, measured: f64) -> Asked {
+        Asked {
+            id: row.id(),
+            label: row.id(),
+            family,
+            key: row.key(),
+            file,
+            measured,
+            printed_tokens: false,
+            excluded: None,
+        }
+    }
+
+    /// A row of which so many tokens a second are published, of all GPUs together; none where its file says no batch.
+    pub(super) fn by_rate(
+        row: &Row,
+        family: String,
+        file: Result<Value, String>,
+        tokens_per_second: f64,
+    ) -> Option<Asked> {
+        let tokens = match &file {
+            Ok(file) => {
+                let training = &file["training"];
+                training["global_batch_size"].as_f64()? * training["seq_len"].as_f64()?
+            }
+            Err(_) => 0.0,
+        };
+        let asked = Asked::new(row, family, file, tokens / tokens_per_second);
+        Some(Asked { printed_tokens: true, ..asked })
+    }
+
+    /// Named so in reports.
+    pub(super) fn labelled(self, label: String) -> Asked {
+        Asked { label, ..self }
+    }
+
+    /// The plan file as it is told.
+    pub(super) fn told(&self, told: Told) -> Result<Value, String> {
+        self.file.as_ref().map(|run| told.of(run)).map_err(String::clone)
+    }
+}
+
+/// A list of rows, and how many rows beside them hold no time.
+pub(super) struct List {
+    /// Rows with a time. A reading that is printed again, to the digit, for the same plan, stands once.
+    pub(super) rows: Vec<Asked>,
+    /// Rows without one.
+    pub(super) without: u64,
+    /// Labels of rows that repeat a reading.
+    pub(super) repeated: Vec<String>,
+}
+
+/// The rows of an evidence file.
+///
+/// # Errors
+/// A sentence, when the text is not in its source's format.
+pub(super) fn list(source: &Source, text: &str) -> Result<List, String> {
+    let file: Value = serde_json::from_str(text)
+        .map_err(|error| format!("{0}.json is not a file of rows: {error}", source.name))?;
+    let mut list = List { rows: Vec::new(), without: 0, repeated: Vec::new() };
+    for row in rows(source.name, text)? {
+        let Some(asked) = (source.read)(&row, &file) else {
+            list.without += 1;
+            continue;
+        };
+        let same = |known: &Asked| known.file == asked.file && known.measured == asked.measured;
+        if asked.file.is_ok() && list.rows.iter().any(same) {
+            list.repeated.push(asked.label);
+            continue;
+        }
+        list.rows.push(asked);
+    }
+    Ok(list)
+}
+
+/// What a user types of a plan file: model, cluster, runtime, layout by its axes, precision, batch, sequence, software by its name.
+fn typed(run: &Value) -> Value {
+    let part = |name: &str, fields: &[&str]| {
+        let of = run.get(name).and_then(Value::as_object);
+        let said = fields.iter().filter_map(|&field| Some((field.to_owned(), of?.get(field)?.clone())));
+        said.filter(|(_, value)| !value.is_null()).collect::<Map<String, Value>>()
+    };
+    let mut file = json!({
+        "version": 1, "model": run["model"], "cluster": run["cluster"],
+        "layout": part("layout", &["tp", "cp", "pp", "vpp", "ep", "etp"]),
+        "training": part("training", &["seq_len", "micro_batch_size", "global_batch_size", "dtype"]),
+        "software": part("software", &["framework", "profile"])
+    });
+    for name in ["runtime", "choose"] {
+        if let Some(value) = run.get(name) {
+            file[name] = value.clone();
+        }
+    }
+    file
+}
+
+/// Rows whose printed layout can't be what ran: a dense model whose parameters and gradients alone are more than the GPU has.
+fn is_too_large(file: &Result<Value, String>) -> bool {
+    let Some(plan) = file.as_ref().ok().and_then(|file| plan_of(file).ok()) else { return false };
+    let (total, _) = planner::model::count(&plan.model);
+    let held = 4.0 * total as f64 / (plan.layout.tp * plan.layout.pp) as f64;
+    let room = plan.cluster.gpu.capacity_bytes.unwrap_or(u64::MAX) as f64;
+    plan.model.moe.is_none() && !plan.runtime.facts().shards_parameters && held > 0.95 * room
+}

@@ -1,0 +1,47 @@
+//! One model on ever more GPUs with a constant batch for each: NeMo on H100, entered as a user would.
+
+use serde_json::{Value, json};
+
+use super::asked::{self, Asked};
+use super::runs::Row;
+
+/// A row as a plan file: what it prints, and the framework's name.
+fn plan(row: &Row<'_>, architectures: Option<&Value>) -> Result<Value, String> {
+    let model = match row.text("model") {
+        "nemotron4-15b" => {
+            json!({"architecture": architectures.and_then(|all| all.get("15b")).ok_or("no architecture `15b`")?})
+        }
+        "gpt-3-175b" => json!({"preset": "gpt-3-175b"}),
+        other => return Err(format!("`{other}` is not known")),
+    };
+    let dtype = if row.text("precision") == "FP8" { "fp8_delayed" } else { "bf16" };
+    Ok(json!({"version": 1, "model": model,
+        "cluster": {"gpu": "h100-sxm", "nodes": row.need("gpus")? / 8},
+        "layout": {"tp": row.degree("tp"), "pp": row.degree("pp"), "vpp": row.degree("vpp"), "cp": row.degree("cp"),
+            "ep": row.degree("ep")},
+        "training": {"seq_len": row.need("seq_len")?, "micro_batch_size": row.need("mbs")?,
+            "global_batch_size": row.need("gbs")?, "dtype": dtype},
+        "software": {"framework": "nemo 25.04"}}))
+}
+
+/// A row as a plan file, with all that it says.
+pub(super) fn asked(row: &asked::row::Row, file: &Value) -> Option<Asked> {
+    let text = Row(row.fields());
+    let label = format!("{} {} on {} GPUs", row.text("model"), row.text("precision"), text.degree("gpus"));
+    let planned = plan(&text, file.get("architectures"));
+    Some(Asked::new(row, row.text("model").to_owned(), planned, row.real("step_s")?).labelled(label))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{BUNDLED, score};
+
+    #[test]
+    fn steps_grow_with_gpus_as_measured() {
+        let (name, text) = BUNDLED.iter().find(|(name, _)| *name == "nemo_h100_scaling").unwrap();
+        let scored = score(name, text).unwrap();
+        let steps = scored.iter().find(|one| one.split == "as typed, unnamed").unwrap();
+        assert_eq!((steps.n, steps.unmapped), (24, 0), "{:?}", steps.notes);
+        assert!(steps.max_abs_err < 0.1, "{:#?}", steps.worst);
+    }
+}

@@ -1,0 +1,323 @@
+//! A NeMo Automodel job as a plan: its YAML recipe, with options of the command line above it.
+//!
+//! Names are those of the recipes in NVIDIA-NeMo/Automodel `examples/` (commits 092af93eb7bb0fa1eb94b8f9137d834da8343304 and
+//! 0ed47dbddcf3361f3d6f2d9a4afad13cb074d1e8).
+
+use serde_json::{Map, Value, json};
+
+use super::rows::{table, usual_chunks};
+use crate::import::settings::Settings;
+use crate::import::write::{Notes, finish};
+use crate::import::{Imported, Job};
+use planner::json::read_value;
+use planner::model::preset_of_hub;
+use planner::plan::Plan;
+use planner::runtime::Runtime;
+use planner::wire::PlanFile;
+
+/// Sections that a plan is made of.
+const SECTIONS: [&str; 9] = [
+    "autopipeline",
+    "dataset",
+    "distributed",
+    "model",
+    "optimizer",
+    "packed_sequence",
+    "parallelizer",
+    "peft",
+    "step_scheduler",
+];
+/// Tokens of a sequence, where nothing says how many.
+const USUAL_TOKENS: u64 = 4096;
+/// The decay of Adam's second moment that torch and TransformerEngine have, where a recipe says none.
+const USUAL_BETA2: f64 = 0.999;
+/// References that are told one by one.
+const MOST_UNRESOLVED: usize = 16;
+
+/// The plan of a job.
+pub fn import_automodel_job(tree: Value, words: &[String], job: &Job<'_>) -> Imported {
+    let settings = Settings::new(tree, words);
+    let mut notes = Notes::new("recipe of NeMo Automodel");
+    for unresolved in settings.unresolved(&SECTIONS).take(MOST_UNRESOLVED) {
+        notes.warn(&unresolved.path, &unresolved.text, &format!("it is left out: {}", unresolved.why));
+    }
+    let plan = plan(&settings, job, &mut notes);
+    finish(plan, notes)
+}
+
+fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, String> {
+    if settings.value("peft").is_some_and(|value| !value.is_null()) {
+        return Err("adapters (the `peft` section) are not planned".to_owned());
+    }
+    let target = settings
+        .first(&["distributed.strategy", "distributed._target_"])
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let megatron_fsdp = target.contains("megatron") || target.contains("nvfsdp");
+    let runtime = if megatron_fsdp { Runtime::MegatronFsdp } else { Runtime::Fsdp2 };
+    let model = model(settings)?;
+    let mut plan = json!({
+        "version": 1,
+        "model": model,
+        "cluster": {"gpu": job.gpu, "nodes": job.nodes, "gpus_per_node": job.gpus_per_node},
+        "runtime": runtime,
+        "training": {"seq_len": tokens(settings, notes)?},
+    });
+    table(runtime).read(&|option| settings.text(option), &mut plan)?;
+    // An older section of the pipeline's settings, and an older place of checkpointing.
+    let stages = settings.size("distributed.pp_size")?.unwrap_or(1);
+    if let Some(batch) = settings.size("autopipeline.pp_microbatch_size")?.filter(|_| stages > 1) {
+        plan["training"]["micro_batch_size"] = batch.into();
+    }
+    if settings.flag("parallelizer.activation_checkpointing") && plan["training"]["recompute"].is_null() {
+        plan["training"]["recompute"] = json!({"granularity": "full", "method": "uniform", "num_layers": 1});
+    }
+    let axis = |name: &str| -> Result<u64, String> {
+        Ok(settings.size(&format!("distributed.{name}"))?.unwrap_or(1))
+    };
+    let (tp, cp) = (axis("tp_size")?, axis("cp_size")?);
+    if tp == 1 {
+        // Nothing is split along the sequence.
+        plan["layout"]["sp"] = false.into();
+    }
+    if plan["training"]["global_batch_size"].is_null() {
+        let world = job.nodes.saturating_mul(job.gpus_per_node);
+        let ranks = (world / tp.saturating_mul(cp).saturating_mul(stages).max(1)).max(1);
+        let local = settings.size("step_scheduler.local_batch_size")?.unwrap_or(1);
+        plan["training"]["global_batch_size"] = local.saturating_mul(ranks).into();
+    }
+    if let Some(layers) = settings.size("distributed.pipeline.layers_per_stage")?.filter(|_| stages > 1) {
+        let all = layers_of(&plan).unwrap_or(0);
+        plan["layout"]["vpp"] = (all.div_ceil(layers) / stages).max(1).into();
+    } else if stages > 1 {
+        let schedule = read_value(plan["layout"]["schedule"].clone()).ok();
+        plan["layout"]["vpp"] = schedule.map_or(1, usual_chunks).into();
+    }
+    let optimizer = settings.text("optimizer._target_").unwrap_or_default().to_ascii_lowercase();
+    let kind = match optimizer.rsplit('.').next().unwrap_or_default() {
+        "sgd" => "sgd",
+        name if name.contains("muon") => "muon",
+        name if name.contains("adam") || name.is_empty() => "adam",
+        other => {
+            notes.warn(
+                "training.optimizer.kind",
+                other,
+                "this optimizer is not planned; Adam is taken for it",
+            );
+            "adam"
+        }
+    };
+    let optimizer = &mut plan["training"]["optimizer"];
+    optimizer["kind"] = kind.into();
+    if kind == "adam" && optimizer["beta2"].is_null() {
+        optimizer["beta2"] = USUAL_BETA2.into();
+    }
+    Ok(plan)
+}
+
+/// Layers of the model of a plan file.
+fn layers_of(plan: &Value) -> Option<u64> {
+    let file = json!({"version": 1, "model": plan["model"], "cluster": plan["cluster"]});
+    Some(Plan::fill(&PlanFile::read(file).ok()?).plan?.model.num_layers)
+}
+
+fn model(settings: &Settings) -> Result<Value, String> {
+    let named = settings.first(&[
+        "model.pretrained_model_name_or_path",
+        "model.config.pretrained_model_name_or_path",
+        "model.config.name_or_path",
+    ]);
+    if let Some(name) = named {
+        return match preset_of_hub(&name) {
+            Some(preset) => Ok(json!({"preset": preset})),
+            None => Err(format!("model {name} is not in the catalogue; name a plan with --plan FILE")),
+        };
+    }
+    // A configuration class of transformers with its fields, such as transformers.GPT2Config.
+    let config = settings.value("model.config").and_then(Value::as_object);
+    let class = settings.text("model.config._target_").unwrap_or_default();
+    let kind = class.rsplit('.').next().and_then(|class| class.strip_suffix("Config"));
+    match (config, kind) {
+        (Some(config), Some(kind)) => {
+            let mut fields: Map<String, Value> = config
+                .iter()
+                .filter(|(name, _)| *name != "_target_")
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
+            fields.insert("model_type".to_owned(), kind.to_ascii_lowercase().into());
+            Ok(json!({"hf_config": fields}))
+        }
+        _ => {
+            Err("the recipe names no model in model.pretrained_model_name_or_path or model.config".to_owned())
+        }
+    }
+}
+
+fn tokens(settings: &Settings, notes: &mut Notes) -> Result<u64, String> {
+    for path in [
+        "packed_sequence.packed_sequence_size",
+        "dataset.seq_len",
+        "dataset.seq_length",
+        "dataset.max_length",
+    ] {
+        if let Some(tokens) = settings.size(path)? {
+            return Ok(tokens);
+        }
+    }
+    notes.warn(
+        "training.seq_len",
+        "dataset",
+        &format!("it does not say how long its sequences are; {USUAL_TOKENS} tokens are assumed"),
+    );
+    Ok(USUAL_TOKENS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::testing::{is_planned, job, words};
+    use crate::import::yaml;
+
+    const RECIPE: &str = "
+step_scheduler:
+  global_batch_size: 128
+  local_batch_size: 4
+model:
+  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
+  pretrained_model_name_or_path: meta-llama/Llama-3.1-70B
+  torch_dtype: float32
+distributed:
+  strategy: fsdp2
+  dp_size: none
+  tp_size: 4
+  sequence_parallel: false
+  activation_checkpointing: true
+  mp_policy:
+    reduce_dtype: float32
+packed_sequence:
+  packed_sequence_size: 4096
+optimizer:
+  _target_: torch.optim.AdamW
+  betas: [0.9, 0.95]
+";
+
+    fn import(recipe: &str, options: &str) -> Imported {
+        import_automodel_job(yaml::read(recipe).unwrap(), &words(options), &job(4))
+    }
+
+    #[track_caller]
+    fn check(options: &str, path: &str, expected: Value) {
+        is_planned(import(RECIPE, options), path, &expected);
+    }
+
+    #[test]
+    fn a_recipe_is_a_plan_and_options_change_it() {
+        check("", "/model/preset", json!("llama-3-70b"));
+        check("", "/training/recompute/granularity", json!("full"));
+        check("", "/layout/fsdp/sharded_dtype", json!("fp32"));
+        check("", "/training/optimizer/beta2", json!(0.95));
+        check("--optimizer.betas [0.8,0.99]", "/training/optimizer/beta1", json!(0.8));
+        check("--optimizer.betas (0.8,0.99)", "/training/optimizer/beta2", json!(0.99));
+        check("--optimizer.eps 1e-6", "/training/optimizer/eps", json!(1e-6));
+        check("--step_scheduler.global_batch_size 64", "/training/global_batch_size", json!(64));
+        check(
+            "--distributed.strategy megatron_fsdp --distributed.tp_size 1",
+            "/runtime",
+            json!("megatron_fsdp"),
+        );
+        check("--model.pretrained_model_name_or_path Qwen/Qwen3-8B", "/model/preset", json!("qwen3-8b"));
+    }
+
+    #[test]
+    fn adam_decays_as_torch_has_it_where_a_recipe_says_nothing() {
+        let recipe = RECIPE.replace("betas: [0.9, 0.95]", "lr: 0.1");
+        is_planned(import(&recipe, ""), "/training/optimizer/beta2", &json!(0.999));
+        let sgd = recipe.replace("AdamW", "SGD");
+        is_planned(import(&sgd, ""), "/training/optimizer/kind", &json!("sgd"));
+        let imported = import(RECIPE, "--optimizer.betas 0.9");
+        let said = imported.findings.iter().any(|finding| finding.message.contains("list of two numbers"));
+        assert!(said && imported.file.is_none(), "{:?}", imported.findings);
+    }
+
+    #[test]
+    fn references_to_other_keys_are_followed() {
+        let recipe = "
+seq: 2048
+dist: {tp: 2}
+step_scheduler:
+  global_batch_size: ${distributed.batch}
+  local_batch_size: 1
+model:
+  pretrained_model_name_or_path: Qwen/Qwen3-${size}
+  revision: ${oc.env:REVISION}
+size: 8B
+distributed:
+  strategy: fsdp2
+  batch: 64
+  tp_size: ${dist.tp}
+  mp_policy: {reduce_dtype: float32, output_dtype: '${.reduce_dtype}'}
+packed_sequence:
+  packed_sequence_size: ${seq}
+checkpoint:
+  dir: ${oc.env:HOME}/x
+";
+        let of = |options: &str, path: &str| {
+            let imported = import(recipe, options);
+            let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+            serde_json::to_value(&file).unwrap().pointer(path).cloned().unwrap_or_default()
+        };
+        assert_eq!(of("", "/model/preset"), json!("qwen3-8b"));
+        assert_eq!(of("", "/layout/tp"), json!(2));
+        assert_eq!(of("", "/training/seq_len"), json!(2048));
+        assert_eq!(of("", "/training/global_batch_size"), json!(64));
+        assert_eq!(of("", "/layout/fsdp/output_dtype"), json!("fp32"));
+        assert_eq!(of("--distributed.batch 128", "/training/global_batch_size"), json!(128));
+        assert_eq!(of("--dist.tp 4", "/layout/tp"), json!(4));
+        let told: Vec<String> =
+            import(recipe, "").findings.into_iter().map(|finding| finding.message).collect();
+        assert_eq!(told.iter().filter(|message| message.contains("REVISION")).count(), 1, "{told:?}");
+        assert!(!told.iter().any(|message| message.contains("HOME")), "{told:?}");
+    }
+
+    #[test]
+    fn a_schedule_that_a_plan_has_not_ends_no_import() {
+        let imported = import(RECIPE, "--lr_scheduler.lr_decay_style WSD");
+        assert!(imported.file.is_some(), "{:?}", imported.findings);
+    }
+
+    #[test]
+    fn what_is_not_planned_is_said() {
+        let said = |recipe: &str, options: &str, expected: &str| {
+            let imported = import(recipe, options);
+            assert!(
+                imported.findings.iter().any(|finding| finding.message.contains(expected)),
+                "{:?}",
+                imported.findings
+            );
+        };
+        said(&format!("{RECIPE}\npeft:\n  dim: 8"), "", "adapters");
+        said(RECIPE, "--model.pretrained_model_name_or_path some/thing", "some/thing");
+        said(RECIPE, "--packed_sequence.packed_sequence_size 0", "4096 tokens are assumed");
+        said("a: 1", "", "names no model");
+    }
+
+    #[test]
+    fn a_class_of_transformers_is_a_model() {
+        let recipe = "
+model:
+  config:
+    _target_: transformers.GPT2Config
+    vocab_size: 50258
+    n_positions: 2048
+    n_embd: 768
+    n_layer: 12
+    n_head: 12
+dataset:
+  seq_len: 1024
+";
+        let imported = import(recipe, "");
+        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+        let resolved = Plan::resolve(&file);
+        assert!(resolved.plan.is_some(), "{:?}", resolved.findings);
+    }
+}

@@ -1,0 +1,14 @@
+//! Megatron Bridge: a recipe with the plan as overrides of its configuration, a conversion of weights there and back, a
+//! generation. Names are those of 0.6.0.
+
+mod body;
+mod gaps;
+pub(crate) mod log;
+mod read;
+mod recipes;
+mod rows;
+
+pub(crate) use body::payload;
+pub use read::import_bridge_job;
+pub use recipes::{RECIPES, preset_of};
+pub use rows::table;

@@ -1,0 +1,15 @@
+//! Plans from what a job of another framework was started with.
+
+mod arguments;
+mod command;
+mod imported;
+mod interpolate;
+pub(crate) mod settings;
+#[cfg(test)]
+pub(crate) mod testing;
+pub(crate) mod write;
+pub(crate) mod yaml;
+
+pub use arguments::Arguments;
+pub use command::{Launched, unwrap};
+pub use imported::{Imported, Job};

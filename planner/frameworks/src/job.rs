@@ -1,0 +1,188 @@
+//! Which framework a command line runs, and its plan.
+
+use serde_json::Value;
+
+use crate::import::{Arguments, Imported, Job, Launched, yaml};
+use crate::{automodel, bridge, megatron_lm, torchtitan};
+use planner::finding::Finding;
+
+/// A framework whose jobs become plans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recognised {
+    /// Megatron-LM: everything is on the command line.
+    Megatron,
+    /// torchtitan with a TOML file.
+    TorchtitanFile {
+        /// The file.
+        path: String,
+    },
+    /// torchtitan with a function of a model's registry.
+    TorchtitanFunction {
+        /// The registry, as it lies in torchtitan's sources.
+        path: String,
+        /// The model, such as `llama3`.
+        module: String,
+        /// The function.
+        function: String,
+    },
+    /// NeMo Automodel with a recipe.
+    Automodel {
+        /// The recipe.
+        path: String,
+    },
+    /// Megatron Bridge with a recipe: the rest is on the command line.
+    Bridge,
+    /// Nothing that is known here.
+    Unknown,
+}
+
+impl Recognised {
+    /// The framework's name in records.
+    pub fn framework(&self) -> &'static str {
+        match self {
+            Recognised::Megatron => "megatron",
+            Recognised::TorchtitanFile { .. } | Recognised::TorchtitanFunction { .. } => "torchtitan",
+            Recognised::Automodel { .. } => "automodel",
+            Recognised::Bridge => "bridge",
+            Recognised::Unknown => "unknown",
+        }
+    }
+
+    /// The file that the plan also needs, as the command line names it or as the framework has it.
+    pub fn config(&self) -> Option<&str> {
+        match self {
+            Recognised::TorchtitanFile { path }
+            | Recognised::TorchtitanFunction { path, .. }
+            | Recognised::Automodel { path } => Some(path),
+            Recognised::Megatron | Recognised::Bridge | Recognised::Unknown => None,
+        }
+    }
+}
+
+/// Recognises a job by its program and options.
+pub fn recognise(launched: &Launched) -> Recognised {
+    let options = Arguments::of_words(launched.words.iter().map(String::as_str));
+    if options.has("num-attention-heads") && options.has("hidden-size") {
+        return Recognised::Megatron;
+    }
+    let program = launched.words.first().map_or("", String::as_str);
+    if program.ends_with("run_recipe.py") && options.has("recipe") {
+        return Recognised::Bridge;
+    }
+    let titan = program.starts_with("torchtitan") || program.ends_with("torchtitan/train.py");
+    if let Some(path) = options.word("job.config-file") {
+        return Recognised::TorchtitanFile { path };
+    }
+    let module = options.word("module").filter(|module| is_name(module));
+    let function = options.word("config");
+    if let (true, Some(module), Some(function)) =
+        (titan, module, function.as_ref().filter(|name| is_name(name)))
+    {
+        let path = format!("torchtitan/models/{module}/config_registry.py");
+        return Recognised::TorchtitanFunction { path, module, function: function.clone() };
+    }
+    let is_recipe = |word: &&String| word.ends_with(".yaml") || word.ends_with(".yml");
+    let short = launched.words.iter().position(|word| word == "-c").and_then(|at| launched.words.get(at + 1));
+    let recipe = function.as_ref().or(short).filter(is_recipe);
+    let alone = || launched.words.iter().skip(1).find(is_recipe).filter(|_| program.ends_with("automodel"));
+    match recipe.or_else(alone) {
+        Some(path) => Recognised::Automodel { path: path.clone() },
+        None => Recognised::Unknown,
+    }
+}
+
+/// Whether a word can be the name of a Python module or function, so that no path is made of anything else.
+fn is_name(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// The plan of a recognised job; `config` is the text of [`Recognised::config`].
+pub fn import_job(
+    launched: &Launched,
+    recognised: &Recognised,
+    config: Option<&str>,
+    job: &Job<'_>,
+) -> Imported {
+    let words = &launched.words;
+    let tree = |read: &dyn Fn(&str) -> Result<Value, String>| match (config, recognised.config()) {
+        (Some(text), Some(path)) => read(text).map_err(|error| format!("{path}: {error}")),
+        (_, path) => Err(format!(
+            "the plan stands in {}, which was not read; name a plan with --plan FILE",
+            path.unwrap_or_default()
+        )),
+    };
+    let titan = |tree: Result<Value, String>| match tree {
+        Ok(tree) => torchtitan::import_torchtitan_job(tree, words, job),
+        Err(message) => unread(message),
+    };
+    match recognised {
+        Recognised::Megatron => {
+            megatron_lm::import_megatron_job(Arguments::of_words(words.iter().map(String::as_str)), job)
+        }
+        Recognised::TorchtitanFile { .. } => titan(tree(&torchtitan::toml_tree)),
+        Recognised::TorchtitanFunction { module, function, .. } => {
+            titan(tree(&|text| torchtitan::python_tree(text, module, function)))
+        }
+        Recognised::Automodel { .. } => match tree(&yaml::read) {
+            Ok(tree) => automodel::import_automodel_job(tree, words, job),
+            Err(message) => unread(message),
+        },
+        Recognised::Bridge => bridge::import_bridge_job(words, job),
+        Recognised::Unknown => unread(
+            "no framework that is known here was recognised in the command line; name a plan with --plan FILE".to_owned(),
+        ),
+    }
+}
+
+fn unread(message: String) -> Imported {
+    Imported {
+        file: None,
+        findings: vec![Finding::info("arguments", Value::Null, message)],
+        unknown: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_recognised() {
+        let check = |line: &str, framework: &str, config: Option<&str>| {
+            let words = shlex::split(line).unwrap();
+            let found = recognise(&crate::import::unwrap(&words));
+            assert_eq!((found.framework(), found.config()), (framework, config), "{line}");
+        };
+        check(
+            "torchrun --nproc_per_node 8 pretrain_gpt.py --hidden-size 8 --num-attention-heads 2",
+            "megatron",
+            None,
+        );
+        check(
+            "torchrun -m torchtitan.train --job.config_file a/b.toml --training.steps 3",
+            "torchtitan",
+            Some("a/b.toml"),
+        );
+        check("torchrun -m torchtitan.train --job.config-file=c.toml", "torchtitan", Some("c.toml"));
+        check(
+            "torchrun -m torchtitan.train --module llama3 --config llama3_8b",
+            "torchtitan",
+            Some("torchtitan/models/llama3/config_registry.py"),
+        );
+        check("torchrun -m torchtitan.train --module ../../etc --config x", "unknown", None);
+        check(
+            "torchrun --nproc-per-node=8 recipes/finetune.py --config a.yaml --x 1",
+            "automodel",
+            Some("a.yaml"),
+        );
+        check("automodel finetune llm -c b.yaml", "automodel", Some("b.yaml"));
+        check("automodel c.yaml --nproc-per-node 8", "automodel", Some("c.yaml"));
+        check("python train.py --config c.json", "unknown", None);
+        check(
+            "torchrun scripts/training/run_recipe.py --recipe llama3_8b train.train_iters=3",
+            "bridge",
+            None,
+        );
+        check("sleep 1", "unknown", None);
+    }
+}

@@ -1,0 +1,120 @@
+//! A job as a plan: what its command line and environment say, at Megatron's defaults where they don't.
+
+mod mixers;
+mod model;
+mod pattern;
+
+use serde_json::{Value, json};
+
+use super::rows::{NOT_COUNTED, REFUSED, effect_of, shards, table};
+use crate::Kind;
+use crate::import::write::{Notes, finish};
+use crate::import::{Arguments, Imported, Job};
+use planner::finding::Finding;
+
+/// The plan of a Megatron-LM job.
+pub fn import_megatron_job(arguments: Arguments, job: &Job<'_>) -> Imported {
+    let mut notes = Notes::new("arguments of Megatron-LM");
+    let plan = plan(&arguments, job, &mut notes);
+    let mut imported = finish(plan, notes);
+    // Of a command line that could not be read nothing was understood.
+    if imported.file.is_some() {
+        let unknown = arguments.names().filter(|name| effect_of(name).is_none());
+        imported.unknown = unknown.map(str::to_owned).collect();
+    }
+    imported
+}
+
+fn plan(arguments: &Arguments, job: &Job<'_>, notes: &mut Notes) -> Result<Value, String> {
+    if let Some(row) = REFUSED.iter().find(|row| arguments.has(row.option)) {
+        return Err(format!("--{}: {}", row.option, row.effect.why()));
+    }
+    for row in NOT_COUNTED.iter().filter(|row| arguments.has(row.option)) {
+        let message = format!("--{} is not modelled: {}", row.option, row.effect.why());
+        notes.note(Finding::warning("arguments", row.option, message));
+    }
+    numbers(arguments)?;
+    let said = |option: &str| said(arguments, job, option);
+    let fsdp = shards(&said);
+    let mut plan = json!({
+        "version": 1,
+        "model": {},
+        "cluster": {"gpu": job.gpu, "nodes": job.nodes, "gpus_per_node": job.gpus_per_node},
+        "runtime": if fsdp { "megatron_fsdp" } else { "megatron" },
+        "layout": {}, "training": {}, "software": {}, "run": {},
+    });
+    table().read(&said, &mut plan).map_err(|wrong| match wrong.starts_with(char::is_uppercase) {
+        true => wrong,
+        false => format!("--{wrong}"),
+    })?;
+    let mut model = plan["model"].take();
+    let stages = model::complete(arguments, &mut model)?;
+    layout(arguments, &model, stages, &mut plan["layout"])?;
+    if model["moe"].is_null() {
+        // Of what is set of experts only this reaches a dense MLP.
+        let loose = model["gated"] == true && arguments.flag("no-bias-swiglu-fusion");
+        plan["training"]["moe"] = if loose { json!({"fused_activation": false}) } else { json!({}) };
+    }
+    plan["model"] = json!({"architecture": model});
+    Ok(plan)
+}
+
+/// Every number of a command line is one. Those of the run change no byte and no second, and are left to the plan's
+/// defaults where they can't be read.
+fn numbers(arguments: &Arguments) -> Result<(), String> {
+    for row in table().rows().filter(|row| !row.field.starts_with("run.")) {
+        match row.kind.inner() {
+            Kind::Number => arguments.number(row.option).map(drop)?,
+            Kind::Real => arguments.real(row.option).map(drop)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The word of an option: empty where it stands alone, all of several, else the first; or of a variable.
+fn said(arguments: &Arguments, job: &Job<'_>, option: &str) -> Option<String> {
+    if option.starts_with(char::is_uppercase) {
+        return job.variable(option).map(str::to_owned);
+    }
+    let values = arguments.values(option)?;
+    let is = |so: fn(&Kind) -> bool| {
+        let table = table();
+        table.rows().filter(|row| row.option == option).any(|row| so(&row.kind))
+    };
+    match values {
+        [] => is(Kind::is_alone).then(String::new),
+        [_, _, ..] if is(Kind::is_several) => Some(values.join(" ")),
+        [first, ..] => Some(first.clone()),
+    }
+}
+
+/// What of a layout follows from several options, or from the model's pattern, which may cut it into stages.
+fn layout(
+    arguments: &Arguments,
+    model: &Value,
+    stages: Option<Vec<u64>>,
+    layout: &mut Value,
+) -> Result<(), String> {
+    let size = |layout: &Value, axis: &str, usual: u64| layout[axis].as_u64().unwrap_or(usual).max(1);
+    let tp = size(layout, "tp", 1);
+    let pp = size(layout, "pp", stages.as_ref().map_or(1, |stages| stages.len() as u64));
+    (layout["tp"], layout["pp"]) = (tp.into(), pp.into());
+    // Of a model without experts the expert grid is the dense one, unless it is said.
+    if layout["etp"].is_null() && !model["moe"].is_null() {
+        layout["etp"] = tp.into();
+    }
+    let per_chunk = arguments.number("num-layers-per-virtual-pipeline-stage")?.filter(|&layers| layers > 0);
+    if let (true, Some(layers)) = (layout["vpp"].is_null(), per_chunk) {
+        let all = model["num_layers"].as_u64().unwrap_or(0);
+        layout["vpp"] = (all / pp / layers).max(1).into();
+    }
+    if let (true, Some(stages)) = (layout["pipeline_layout"].is_null(), stages) {
+        let modules = model["mtp_layers"].as_u64().unwrap_or(0);
+        layout["pipeline_layout"] = pattern::layout_of(&stages, modules).into();
+    }
+    if !layout["pipeline_layout"].is_null() {
+        layout["vpp"] = Value::Null;
+    }
+    Ok(())
+}

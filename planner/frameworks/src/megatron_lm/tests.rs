@@ -1,0 +1,329 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::rows::{NOT_COUNTED, PARTS, REFUSED};
+use super::*;
+use crate::Effect;
+use crate::import::{Arguments, Imported, Job};
+use planner::plan::Plan;
+
+/// What a command line of a model of four layers and these options becomes.
+fn import(options: &str) -> Imported {
+    let words = "pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 --global-batch-size 32 --bf16";
+    let environment = [("CUBLAS_WORKSPACE_CONFIG".to_owned(), ":4096:8".to_owned())];
+    let job = Job { gpu: "h100-sxm", nodes: 1, gpus_per_node: 8, environment: &environment };
+    import_megatron_job(Arguments::of_words(words.split(' ').chain(options.split_whitespace())), &job)
+}
+
+#[track_caller]
+fn check(options: &str, path: &str, expected: Value) {
+    let imported = import(options);
+    let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+    assert_eq!(imported.unknown, Vec::<String>::new());
+    let resolved = Plan::resolve(&file);
+    assert!(resolved.plan.is_some(), "{:?}", resolved.findings);
+    let value = serde_json::to_value(&file).unwrap();
+    assert_eq!(value.pointer(path), Some(&expected), "{options}: {path}");
+}
+
+#[test]
+fn options_become_fields() {
+    check("", "/software/cublas_workspace_bytes", json!(32 << 20));
+    check("", "/model/architecture/vocab_size", json!(50_257));
+    check("", "/model/architecture/ffn_hidden_size", json!(2048));
+    check("--swiglu", "/model/architecture/ffn_hidden_size", json!(1344));
+    check("--tensor-model-parallel-size=2 --sequence-parallel", "/layout/sp", json!(true));
+    check("--sequence-parallel", "/layout/sp", json!(false));
+    check(
+        "--num-experts 8 --tensor-model-parallel-size 2 --sequence-parallel --disable-bias-linear",
+        "/layout/etp",
+        json!(2),
+    );
+    check("--num-experts 8", "/training/moe/dispatcher", json!("allgather"));
+    check("--fp16", "/training/dtype", json!("bf16"));
+    check("--fp8-format hybrid --fp8-recipe tensorwise", "/training/dtype", json!("fp8_current"));
+    check("--attention-dropout 0", "/training/attention_dropout", json!(0.0));
+    check(
+        "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1",
+        "/layout/vpp",
+        json!(2),
+    );
+    check("--recompute-activations", "/training/recompute/modules", json!(["core_attn"]));
+    check("--quick-geglu", "/model/architecture/activation", json!("quick_gelu"));
+    let gpt_oss = "--quick-geglu --glu-linear-offset 1.0 --activation-func-clamp-value 7";
+    check(gpt_oss, "/model/architecture/activation", json!("gpt_oss"));
+    check(gpt_oss, "/model/architecture/activation_limit", json!(7.0));
+    // Of a gate that is another one they are parts that are named.
+    check(
+        "--swiglu --activation-func-clamp-value 7",
+        "/model/architecture/parts/activation-func-clamp-value",
+        json!("7"),
+    );
+    for every in ["2", "([0,1])*2"] {
+        let options = format!(
+            "--position-embedding-type rope --no-rope-freq {every} --window-size (63,0) --window-attn-skip-freq 4"
+        );
+        check(&options, "/model/architecture/attention/scores", json!({"window": 64}));
+        let other = "/model/architecture/other_mixers/0/attention/scores";
+        check(&options, other, json!({"window": 64, "positions": "none"}));
+        check(&options, "/model/architecture/other_mixers/1/attention/scores", json!({"positions": "none"}));
+        check(&options, "/model/architecture/pattern/2/mixer", json!(0));
+    }
+}
+
+/// A small model of a plan, with what a test makes of it.
+fn model(preset: &str, change: impl FnOnce(&mut Value)) -> Plan {
+    let preset = planner::model::presets().iter().find(|known| known.id == preset).unwrap();
+    let mut config = Value::Object(preset.hf_config.clone().unwrap());
+    config["rope_scaling"] = Value::Null;
+    change(&mut config);
+    let file =
+        json!({"version": 1, "model": {"hf_config": config}, "cluster": {"gpu": "h100-sxm", "nodes": 1}});
+    let resolved = Plan::resolve(&planner::parse_plan(&file.to_string()).unwrap());
+    resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+}
+
+/// The options of positions that a plan is written with, and why its scaling is not.
+fn positions(plan: &Plan) -> (String, Option<&'static str>) {
+    let written = table().write(plan);
+    let of = |name: &str| {
+        ["rope", "rotary", "yarn", "mscale", "position-embedding"].iter().any(|word| name.contains(word))
+            && !["rotary-base", "rotary-percent", "max-position-embeddings"].contains(&name)
+    };
+    let words = written.options.iter().filter(|(row, _)| of(row.option));
+    let words: Vec<String> =
+        words.map(|(row, word)| format!("--{} {word}", row.option).trim_end().to_owned()).collect();
+    let why = written.missing.iter().find(|missing| missing.field == "model.rope_scaling");
+    (words.join(" "), why.map(|missing| missing.what))
+}
+
+#[test]
+fn scaled_angles_are_written_as_they_are_read() {
+    let check = |preset: &str, scaling: Value, expected: &str| {
+        let plan = model(preset, |config| config["rope_scaling"] = scaling);
+        let (words, why) = positions(&plan);
+        assert_eq!((words.as_str(), why), (expected, None));
+        let latent = if preset.starts_with("deepseek") { " --multi-latent-attention" } else { "" };
+        let imported = import(&format!("{words}{latent}"));
+        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+        let read = file.model.architecture.unwrap();
+        assert_eq!(read.rope_scaling, plan.model.rope_scaling, "{words}");
+        assert!(read.parts.is_empty(), "{:?}", read.parts);
+    };
+    check("llama-3-8b", Value::Null, "--position-embedding-type rope");
+    check(
+        "llama-3-8b",
+        json!({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
+        "--position-embedding-type rope --use-rope-scaling --rope-scaling-factor 32",
+    );
+    check(
+        "llama-3-8b",
+        json!({"type": "linear", "factor": 4.0}),
+        "--position-embedding-type rope --rotary-seq-len-interpolation-factor 4",
+    );
+    check(
+        "qwen3-8b",
+        json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "beta_fast": 32, "beta_slow": 1, "truncate": false}),
+        "--position-embedding-type yarn --rotary-scaling-factor 4 --yarn-original-max-position-embeddings 32768 --yarn-beta-fast 32 --yarn-beta-slow 1 --mscale 1 --mscale-all-dim 0 --no-yarn-correction-range-round-to-int",
+    );
+    // Latent attention scales its angles and scores unless it is told not to.
+    check(
+        "deepseek-v2-lite",
+        Value::Null,
+        "--position-embedding-type rope --rope-type rope --rotary-scaling-factor 1",
+    );
+    check(
+        "deepseek-v2-lite",
+        json!({"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707, "mscale_all_dim": 0.707}),
+        "--position-embedding-type rope --rope-type yarn --rotary-scaling-factor 40 --mscale 0.707 --mscale-all-dim 0.707",
+    );
+}
+
+#[test]
+fn scaled_angles_of_a_job_are_written_as_it_has_them() {
+    let latent = "--multi-latent-attention --position-embedding-type rope";
+    let yarn = "--position-embedding-type yarn --rotary-scaling-factor 4 --yarn-original-max-position-embeddings 2048 --yarn-beta-fast 16 --yarn-beta-slow 2";
+    let check = |options: &str, expected: &str| {
+        let imported = import(options);
+        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+        let (words, why) = positions(&Plan::resolve(&file).plan.unwrap());
+        assert_eq!((words.as_str(), why), (expected, None), "{options}");
+    };
+    // What its defaults are is said.
+    let scaled = "--position-embedding-type rope --rope-type yarn --rotary-scaling-factor";
+    check(latent, &format!("{scaled} 40 --mscale 1 --mscale-all-dim 0"));
+    for numbers in [
+        "--mscale 0.5 --mscale-all-dim 0",
+        "--mscale 0.5 --mscale-all-dim 0.25",
+        "--mscale 0 --mscale-all-dim 1",
+    ] {
+        check(&format!("{latent} --rotary-scaling-factor 8 {numbers}"), &format!("{scaled} 8 {numbers}"));
+        check(&format!("{yarn} {numbers}"), &format!("{yarn} {numbers}"));
+    }
+    check(
+        &format!("{latent} --rope-type rope"),
+        "--position-embedding-type rope --rope-type rope --rotary-scaling-factor 1",
+    );
+}
+
+#[test]
+fn scaled_angles_without_options_are_said() {
+    let check = |preset: &str, scaling: Value, expected: &str| {
+        let (_, why) = positions(&model(preset, |config| config["rope_scaling"] = scaling));
+        assert!(why.is_some_and(|why| why.contains(expected)), "{why:?}");
+    };
+    check(
+        "llama-3-8b",
+        json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 4096}),
+        "starts from 8,192 tokens",
+    );
+    check("llama-3-8b", json!({"type": "linear", "factor": 2.5}), "whole number");
+    check("llama-3-8b", json!({"type": "dynamic", "factor": 2.0}), "by YaRN, by Llama 3's rule");
+    check(
+        "qwen3-8b",
+        json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "attention_factor": 1.5}),
+        "follows from the rule",
+    );
+    check(
+        "deepseek-v2-lite",
+        json!({"type": "yarn", "factor": 32, "original_max_position_embeddings": 4096, "beta_fast": 1, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1}),
+        "bounds of 32 and 1",
+    );
+    check(
+        "deepseek-v2-lite",
+        json!({"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 0, "mscale_all_dim": 0.5}),
+        "follows from the rule",
+    );
+}
+
+#[test]
+fn what_is_not_known_is_named() {
+    let imported = import("--frobnicate 3 --log-interval 1");
+    assert_eq!(imported.unknown, ["frobnicate"]);
+    let imported = import("--export-kd-teacher-load x");
+    assert!(imported.file.is_none());
+    assert!(imported.findings[0].message.contains("teacher"), "{:?}", imported.findings);
+    let imported = import("--num-layers many");
+    assert!(imported.findings[0].message.contains("`many`"), "{:?}", imported.findings);
+    let imported = import("--fp32-residual-connection");
+    assert!(imported.findings[0].message.contains("not modelled"), "{:?}", imported.findings);
+}
+
+#[test]
+fn a_hybrid_pattern_is_layers_stages_and_modules() {
+    let options = "--hybrid-layer-pattern M-M*|ME-*/*E --pipeline-model-parallel-size 2 --num-experts 4 --mtp-num-layers 1 --disable-bias-linear";
+    check(options, "/layout/pipeline_layout", json!("Et*4|t*4mL"));
+    check(options, "/model/architecture/num_layers", json!(8));
+}
+
+#[test]
+fn options_that_no_usual_job_has_become_fields() {
+    let delta = "--experimental-attention-variant gated_delta_net --linear-attention-freq 4 --linear-num-value-heads 8 --linear-num-key-heads 4";
+    check(delta, "/model/architecture/other_mixers/0/delta_net/value_heads", json!(8));
+    check(
+        &format!("{delta} --disable-bias-linear --num-experts 8"),
+        "/model/architecture/pattern",
+        json!([{"count": 3, "mixer": 1, "mlp": "moe"}, {"count": 1, "mixer": 0, "mlp": "moe"}]),
+    );
+    check(
+        &delta.replace("4 --linear-num-v", "[1]*3+[0]*1 --linear-num-v"),
+        "/model/architecture/num_layers",
+        json!(4),
+    );
+    check("--deterministic-mode", "/training/deterministic", json!(true));
+    check("--no-masked-softmax-fusion", "/training/fused_softmax", json!(false));
+    check(
+        "--pipeline-model-parallel-size 2 --defer-embedding-wgrad-compute --wgrad-deferral-limit 2",
+        "/training/deferred_head_gradients",
+        json!(2),
+    );
+    check(
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --tensor-model-parallel-size 2 --distribute-saved-activations",
+        "/training/recompute/distribute_saved_activations",
+        json!(true),
+    );
+    check(
+        "--moe-layer-recompute --num-experts 8 --disable-bias-linear",
+        "/training/recompute/modules",
+        json!(["moe"]),
+    );
+    let experts = "--swiglu --num-experts 8 --disable-bias-linear";
+    check(experts, "/training/moe/fused_activation", json!(true));
+    for option in ["--no-bias-swiglu-fusion", "--use-te-activation-func", "--moe-mlp-glu-interleave-size 32"]
+    {
+        check(&format!("{experts} {option}"), "/training/moe/fused_activation", json!(false));
+    }
+    check("--tokenizer-type Llama2Tokenizer", "/model/architecture/vocab_size", json!(32_000));
+    check(
+        "--tokenizer-type GPTSentencePieceTokenizer --tokenizer-model data/nemotron_2_256k.model",
+        "/model/architecture/vocab_size",
+        json!(256_000),
+    );
+    check("--no-pad-vocab-size", "/layout/vocab_divisible_by", json!(1));
+    let fsdp = "--use-megatron-fsdp --suggested-communication-unit-size 40000000 --keep-fp8-transpose-cache --use-nccl-ub";
+    check(fsdp, "/layout/fsdp/communication_unit", json!(40_000_000));
+    check(fsdp, "/layout/fsdp/keep_fp8_transpose", json!(true));
+    check(fsdp, "/layout/fsdp/double_buffer", json!(true));
+}
+
+/// Every option that its parser was recorded to take has an effect, and is read so.
+#[test]
+fn every_option_is_read_as_its_row_says() {
+    let takes: BTreeMap<String, String> =
+        serde_json::from_str(include_str!("../../tests/options/megatron-lm-0.19.json")).unwrap();
+    let mut seen = BTreeMap::new();
+    for name in takes.keys() {
+        let effect = effect_of(name).unwrap_or_else(|| panic!("{name} is not known"));
+        let imported = import(&format!("--{name}"));
+        let said = |what: &str| imported.findings.iter().any(|finding| finding.message.contains(what));
+        assert_eq!(said("is not modelled"), matches!(effect, Effect::NotCounted(_)), "{name}");
+        assert_eq!(said(&format!("--{name}: ")), matches!(effect, Effect::Refused(_)), "{name}");
+        assert_eq!(imported.unknown, Vec::<String>::new(), "{name}");
+        assert!(effect != Effect::OfField && !effect.why().is_empty(), "{name}: {effect:?}");
+        *seen.entry(effect.name()).or_insert(0) += 1;
+    }
+    let expected = [("counted", 153), ("no bytes", 647), ("not counted", 41), ("refused", 13)];
+    assert_eq!(seen, BTreeMap::from(expected));
+}
+
+/// What is newer than the release is in no row that is written, and only there said to be so.
+#[test]
+fn versions_are_those_of_the_parser() {
+    let takes: BTreeMap<String, String> =
+        serde_json::from_str(include_str!("../../tests/options/megatron-lm-0.19.json")).unwrap();
+    let rows = table().rows().chain(REFUSED).chain(NOT_COUNTED).chain(PARTS);
+    for row in rows.filter(|row| !row.option.is_empty()) {
+        let newer = takes.get(row.option).is_some_and(|takes| takes == "not there yet");
+        assert_eq!(newer, !row.versions.is_empty(), "{}", row.option);
+    }
+}
+
+#[test]
+fn a_command_line_of_megatron_keeps_what_it_computes_beside() {
+    let parts = |options: &str| {
+        let line = format!(
+            "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 256 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 1 --swiglu --position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 {options}"
+        );
+        let job = Job { gpu: "h100-sxm", nodes: 1, gpus_per_node: 1, environment: &[] };
+        let arguments = Arguments::of_words(line.split_whitespace());
+        let imported = import_megatron_job(arguments, &job);
+        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+        let plan = Plan::resolve(&file).plan.unwrap();
+        let limits = planner::layout::executor_limits(&plan).into_iter().map(|finding| finding.message);
+        limits.collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(parts("--moe-z-loss-coeff 0"), "");
+    assert_eq!(parts("--num-experts 4 --moe-z-loss-coeff 1e-3"), "");
+    for (options, name) in [
+        ("--softmax-scale 0.5", "does not run `softmax-scale`"),
+        ("--num-experts 4 --moe-input-jitter-eps 0.01", "does not run `moe-input-jitter-eps`"),
+    ] {
+        assert!(parts(options).contains(name), "{options}: {}", parts(options));
+    }
+    for read in
+        ["--window-size (31,0)", "--window-size (31,0) --window-attn-skip-freq 2", "--use-rope-scaling"]
+    {
+        assert_eq!(parts(read), "");
+    }
+}

@@ -1,0 +1,170 @@
+//! A plan as Megatron-LM's flags, read back, is the same plan.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::import::{Arguments, Job};
+use crate::megatron_lm;
+use crate::megatron_lm::import_megatron_job;
+use planner::model::{Attention, LayerKind, Mixer, presets};
+use planner::wire::PlanFile;
+
+/// The flags, and whether they say all of the plan.
+fn flags(plan: &Plan) -> (Vec<String>, bool) {
+    let options = ScriptOptions { body: Body::Mlm, ..ScriptOptions::default() };
+    let site = Site::default();
+    let mut writer = Writer::new(plan, &site, &options);
+    let lines = megatron_lm::arguments(&mut writer);
+    let whole = writer.notes().is_empty();
+    let words = lines.iter().flat_map(|line| shlex::split(line).expect("words of the shell"));
+    (words.collect(), whole)
+}
+
+/// What a plan says, with what has several spellings in one.
+fn normal(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    // What was chosen without a word is said by flags.
+    plan.layout.splitter = None;
+    plan.name = String::new();
+    plan.file = PlanFile::default();
+    plan.software = Default::default();
+    if let Attention::Gqa { rotary_dim, head_dim, .. } = &mut plan.model.attention {
+        *rotary_dim = rotary_dim.filter(|rotated| *rotated != *head_dim);
+    }
+    // Which of two attentions is the model's first says nothing.
+    let first = plan.model.layer_kind(0).mixer.filter(|mixer| *mixer > 0);
+    if let Some(Mixer::Attention(other)) =
+        first.and_then(|mixer| plan.model.other_mixers.get_mut(mixer as usize - 1))
+    {
+        std::mem::swap(other, &mut plan.model.attention);
+    }
+    plan.model.pattern.clear();
+    if let Some(moe) = &mut plan.model.moe
+        && moe.routing.groups <= 1
+    {
+        moe.routing.group_top_k = 1;
+    }
+    plan
+}
+
+/// Whether a plan was one, and its flags say all of it; fails where they don't come back.
+fn check(value: &Value) -> Result<bool, String> {
+    let file = planner::parse_plan(&value.to_string()).map_err(|findings| format!("{findings:?}"))?;
+    let Some(plan) = Plan::resolve(&file).plan else { return Ok(false) };
+    let (words, whole) = flags(&plan);
+    let job = Job {
+        gpu: plan.cluster.gpu.id,
+        nodes: plan.cluster.nodes,
+        gpus_per_node: plan.cluster.gpus_per_node,
+        environment: &[],
+    };
+    let imported = import_megatron_job(Arguments::of_words(words.iter().map(String::as_str)), &job);
+    if !imported.unknown.is_empty() {
+        return Err(format!("not known: {:?}", imported.unknown));
+    }
+    if !whole {
+        return Ok(false);
+    }
+    let back = imported.file.ok_or_else(|| format!("{:?}", imported.findings))?;
+    let resolved = Plan::resolve(&back);
+    let back = resolved.plan.ok_or_else(|| format!("{:?}", resolved.findings))?;
+    for layer in 0..plan.model.num_layers {
+        let (kind, kind_back) = (plan.model.layer_kind(layer), back.model.layer_kind(layer));
+        let mixers = [plan.model.mixer(kind), back.model.mixer(kind_back)].map(|mixer| format!("{mixer:?}"));
+        if mixers[0] != mixers[1] || (LayerKind { mixer: kind_back.mixer, ..kind }) != kind_back {
+            return Err(format!("layer {layer} differs: {mixers:?}"));
+        }
+    }
+    let (before, after) = (normal(&plan), normal(&back));
+    if before == after { Ok(true) } else { Err(format!("{words:?}\n{before:#?}\n{after:#?}")) }
+}
+
+#[test]
+fn presets_come_back() {
+    let mut whole = Vec::new();
+    for preset in presets() {
+        let value = json!({
+            "version": 1, "model": {"preset": preset.id},
+            "cluster": {"gpu": "h100-sxm", "nodes": 1, "gpus_per_node": 8},
+        });
+        match check(&value) {
+            Ok(true) => whole.push(preset.id.clone()),
+            Ok(false) => {}
+            Err(message) => panic!("{}: {message}", preset.id),
+        }
+    }
+    let some = [
+        "llama-3-8b",
+        "llama-3-70b",
+        "llama-3.1-405b",
+        "mixtral-8x7b",
+        "qwen3-30b-a3b",
+        "deepseek-v3",
+        "gpt-oss-120b",
+        "gpt2-xl",
+        "smollm3-3b",
+    ];
+    for id in some {
+        assert!(whole.iter().any(|known| known == id), "{id} of {whole:?}");
+    }
+}
+
+prop_compose! {
+    pub(super) fn settings()(
+        preset in prop::sample::select(vec!["llama-3-8b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "tiny-moe"]),
+        tp in prop::sample::select(vec![1_u64, 2, 4]),
+        pp in prop::sample::select(vec![1_u64, 2, 4]),
+        vpp in prop::sample::select(vec![1_u64, 2]),
+        cp in prop::sample::select(vec![1_u64, 2]),
+        ep in prop::sample::select(vec![1_u64, 2, 8]),
+        etp in prop::sample::select(vec![1_u64, 2]),
+        dtype in prop::sample::select(vec!["bf16", "fp16", "fp32", "fp8_delayed", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]),
+        bf16_grads in any::<bool>(),
+        kind in prop::sample::select(vec!["none", "selective", "full"]),
+        order in prop::sample::select(vec!["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]),
+        bits in any::<u16>(),
+        cross in prop::sample::select(vec!["unfused", "native", "te"]),
+        backend in prop::sample::select(vec!["auto", "flash", "fused", "unfused"]),
+        dispatcher in prop::sample::select(vec!["alltoall", "allgather", "flex"]),
+        schedule in prop::sample::select(vec!["constant", "linear", "cosine"]),
+        lr in 1e-6_f64..1e-2,
+        seed in any::<u32>(),
+    ) -> Value {
+        let on = |bit: u16| bits >> bit & 1 == 1;
+        let recompute = match kind {
+            "full" => json!({"granularity": "full", "method": if on(0) { "uniform" } else { "block" }, "num_layers": 1}),
+            "selective" => json!({"granularity": "selective", "modules": ["core_attn"]}),
+            _ => json!({"granularity": "none"}),
+        };
+        // Without experts these settings are nobody's.
+        let moe = match preset {
+            "llama-3-8b" => json!({}),
+            _ => json!({"dispatcher": dispatcher, "grouped_gemm": on(9), "permute_fusion": on(10)}),
+        };
+        let grads = if bf16_grads && !["fp16", "fp32"].contains(&dtype) { "bf16" } else { "fp32" };
+        json!({
+            "version": 1, "model": {"preset": preset},
+            "cluster": {"gpu": "h100-sxm", "nodes": 4, "gpus_per_node": 8},
+            "layout": {"tp": tp, "sp": on(1), "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "order": order},
+            "training": {
+                "seq_len": 4096, "global_batch_size": 64, "dtype": dtype, "grad_dtype": grads, "recompute": recompute,
+                "optimizer": {"distributed": on(2), "precision_aware": on(3) && on(2)},
+                "cross_entropy": cross, "attention_backend": backend,
+                "fused_gradient_accumulation": on(4), "hidden_dropout": if on(5) { 0.1 } else { 0.0 },
+                "overlap": {"grad_reduce": on(6), "param_gather": on(6) && on(2) && on(7), "p2p": on(8)},
+                "moe": moe,
+                "attention_mask": on(11),
+            },
+            "run": {"steps": 10, "seed": seed, "lr": lr, "min_lr": lr / 8.0, "lr_schedule": schedule, "warmup_steps": 2},
+        })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #[test]
+    fn any_plan_comes_back(value in settings()) {
+        prop_assert!(check(&value).is_ok(), "{}\n{:?}", value, check(&value).err());
+    }
+}

@@ -1,0 +1,90 @@
+use super::read::*;
+use crate::import::Imported;
+use crate::import::testing::{is_planned, job, words};
+use planner::plan::Plan;
+use serde_json::{Value, json};
+
+const TOML: &str = r#"
+    [model]
+    name = "llama3"
+    flavor = "8B"
+    [training]
+    local_batch_size = 1
+    seq_len = 8192
+    compile = false
+    [parallelism]
+    data_parallel_shard_degree = -1
+    tensor_parallel_degree = 1
+    [activation_checkpoint]
+    mode = "selective"
+    selective_ac_option = "op"
+"#;
+
+fn import(text: &str, options: &str) -> Imported {
+    import_torchtitan_job(toml_tree(text).unwrap(), &words(options), &job(2))
+}
+
+#[track_caller]
+fn check(options: &str, path: &str, expected: Value) {
+    is_planned(import(TOML, options), path, &expected);
+}
+
+#[test]
+fn a_configuration_is_a_plan_and_options_change_it() {
+    check("", "/model/preset", json!("llama-3-8b"));
+    check("", "/training/global_batch_size", json!(16));
+    check(
+        "--training.local_batch_size=2 --parallelism.tensor-parallel-degree 8",
+        "/training/global_batch_size",
+        json!(4),
+    );
+    check("--parallelism.tensor_parallel_degree 8", "/layout/tp", json!(8));
+    check("--training.compile", "/layout/fsdp/compile", json!(true));
+    check("--activation_checkpoint.mode full", "/training/recompute/granularity", json!("full"));
+    check("--activation_checkpoint.mode none", "/training/recompute/granularity", json!("none"));
+    check("--model.converters float8", "/training/dtype", json!("fp8_current"));
+    check(
+        "--model.converters float8 --float8.enable_fsdp_float8_all_gather",
+        "/training/fp8_param_gather",
+        json!(true),
+    );
+    check("--optimizer.beta1 0.8", "/training/optimizer/beta1", json!(0.8));
+    check("--optimizer.beta2 0.99 --optimizer.name AdamW", "/training/optimizer/beta2", json!(0.99));
+    check("--optimizer.eps 1e-6", "/training/optimizer/eps", json!(1e-6));
+    check("--debug.deterministic", "/training/deterministic", json!(true));
+    check("--debug.no-deterministic", "/training/deterministic", json!(false));
+    check(
+        "--model.name deepseek_v3 --model.flavor 16B --debug.moe_force_load_balance",
+        "/training/moe/force_balance",
+        json!(true),
+    );
+    check(
+        "--model.flavor debugmodel --parallelism.pipeline_parallel_degree 2",
+        "/training/micro_batch_size",
+        json!(1),
+    );
+}
+
+#[test]
+fn what_is_not_planned_is_said() {
+    let imported = import(TOML, "--model.flavor 9B");
+    assert!(imported.findings[0].message.contains("9B"), "{:?}", imported.findings);
+    let imported = import(TOML, "--optimizer.name Shampoo");
+    assert!(imported.file.is_some() && imported.findings[0].message.contains("Adam"));
+    assert!(toml_tree("[a").is_err_and(|error| error.contains("no TOML")));
+    let imported = import(TOML, "--training.seq_len many");
+    assert!(imported.findings[0].message.contains("`many`"), "{:?}", imported.findings);
+}
+
+#[test]
+fn a_function_of_the_registry_is_a_plan() {
+    let text = "def llama3_70b() -> Trainer.Config:\n    return Trainer.Config(\n        model_spec=model_registry(\"70B\"),\n        \
+                training=TrainingConfig(local_batch_size=8, seq_len=8192),\n        \
+                parallelism=ParallelismConfig(tensor_parallel_degree=8),\n        \
+                activation_checkpoint=ActivationCheckpointConfig(mode=\"full\"),\n    )\n";
+    let imported = import_torchtitan_job(python_tree(text, "llama3", "llama3_70b").unwrap(), &[], &job(8));
+    let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+    assert_eq!((file.model.preset.as_deref(), file.layout.tp), (Some("llama-3-70b"), Some(8)));
+    assert_eq!(file.training.global_batch_size, Some(64));
+    assert!(Plan::resolve(&file).plan.is_some());
+}
