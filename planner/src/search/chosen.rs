@@ -73,7 +73,7 @@ impl Search {
                     Some(_) if field == "cluster.nodes" => {
                         "within the bounds no plan fits on fewer nodes".to_owned()
                     }
-                    _ => why(self.request.objective, &value, next.as_ref(), costs, ranked.len()),
+                    _ => why(self.request.objective, next.as_ref(), costs, ranked.len()),
                 };
                 Chosen { field, value, next, next_costs: costs, why }
             })
@@ -149,7 +149,6 @@ impl Search {
 /// A sentence on a choice.
 fn why(
     objective: Objective,
-    value: &Value,
     next: Option<&Value>,
     costs: Option<f64>,
     looked_at: usize,
@@ -166,10 +165,9 @@ fn why(
             objective.name()
         ),
         (Some(next), Some(costs)) => format!(
-            "{} is {:.1} % faster at best, which is less than the time model can tell, and {} is simpler",
+            "a plan with {} is {:.1} % faster at best, which is less than the time model can tell, and less simple",
             word(next),
-            -100.0 * costs,
-            word(value)
+            -100.0 * costs
         ),
         _ => format!("each of the {looked_at} best plans has it"),
     }

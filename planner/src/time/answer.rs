@@ -4,13 +4,11 @@ use super::constants::table;
 use super::flops::{model_flops, recomputed_flops};
 use super::goodput::{assumed, goodput};
 use super::nonuniform::predict;
-use super::simulate::action_count;
 use super::spread::{Spread, spread};
 use super::step::StepTime;
 use super::timeline::simulated_seconds;
 use crate::finding::{Finding, clip, nearest_names};
 use crate::plan::Plan;
-use crate::schedule::Pipeline;
 use crate::shard::padded_vocabulary;
 use crate::units::LowPrecision;
 use crate::wire::{TimeAnswer, TimeBreakdown};
@@ -86,8 +84,7 @@ pub fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
 /// which a simulation knows nothing.
 pub fn simulated(plan: &Plan) -> Option<f64> {
     let known = plan.nonuniform.is_none() && plan.cluster.gpu.speeds.is_some();
-    let few = || action_count(&Pipeline::of(plan)) <= MOST_ACTIONS;
-    (plan.layout.pp > 1 && known && few()).then(|| simulated_seconds(plan).ok()).flatten()
+    (plan.layout.pp > 1 && known).then(|| simulated_seconds(plan, MOST_ACTIONS).ok()).flatten()
 }
 
 impl TimeAnswer {

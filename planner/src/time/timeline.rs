@@ -29,12 +29,12 @@ fn too_long(plan: &Plan, error: &SimulationError) -> Box<Finding> {
     Box::new(finding.rule("simulation"))
 }
 
-/// Seconds of a valid plan's whole step, its pipeline simulated.
+/// Seconds of a valid plan's whole step, its pipeline simulated by at most as many actions.
 ///
 /// # Errors
 /// As [`timeline`].
-pub fn simulated_seconds(plan: &Plan) -> Result<f64, Box<Finding>> {
-    let length = simulated_length(&Pipeline::of(plan), &costs(plan)?);
+pub fn simulated_seconds(plan: &Plan, most_actions: u64) -> Result<f64, Box<Finding>> {
+    let length = simulated_length(&Pipeline::of(plan), &costs(plan)?, most_actions);
     let pipeline = length.map_err(|error| too_long(plan, &error))?;
     // A plan with a timeline has a setup.
     let step = setup(plan).map(|setup| setup.predict(&table().values())).unwrap_or_default();

@@ -243,7 +243,7 @@ fn sends_that_block_take_the_sender_and_others_do_not() {
 /// Lengths by the rhythm of the steady state, and by all actions; lists that wait for ever do so either way.
 fn check_length(pipeline: &Pipeline, costs: &StageCosts) {
     let whole = simulate(pipeline, costs).map(|timeline| timeline.seconds);
-    match (simulated_length(pipeline, costs), whole) {
+    match (simulated_length(pipeline, costs, MAX_ACTIONS), whole) {
         (Ok(short), Ok(whole)) => {
             assert!((short / whole - 1.0).abs() < 1e-10, "{pipeline:?}, {costs:?}: {short} and not {whole}");
         }
@@ -284,7 +284,7 @@ fn the_rhythm_of_a_long_step_is_found_and_told_from_one_that_is_still_changing()
         let pipeline = pipeline(schedule, 6, chunks, 1200);
         let costs = StageCosts::uniform(&pipeline, SECONDS);
         let rhythm = steady::Rhythm::of(&pipeline).unwrap();
-        assert!(rhythm.length(&pipeline, &costs).is_some(), "{schedule:?}");
+        assert!(rhythm.length(&pipeline, &costs, MAX_ACTIONS).is_some(), "{schedule:?}");
         check_length(&pipeline, &costs);
         // A later stage that is slower by so little that it holds the first one up only after hundreds of micro batches.
         let mut late = costs;
@@ -304,9 +304,27 @@ fn a_pipeline_of_nothing_is_refused_and_not_divided_by() {
             Pipeline { schedule: Schedule::Interleaved, stages, chunks, microbatches: 4, group_size };
         let costs = StageCosts::default();
         assert_eq!(
-            simulated_length(&pipeline, &costs),
+            simulated_length(&pipeline, &costs, MAX_ACTIONS),
             simulate(&pipeline, &costs).map(|timeline| timeline.seconds),
             "{pipeline:?}"
         );
     }
+}
+
+#[test]
+fn a_step_of_any_number_of_micro_batches_has_a_length_where_its_rhythm_shows() {
+    for (schedule, chunks) in [(Schedule::OneFOneB, 1), (Schedule::Interleaved, 3)] {
+        let of = |microbatches| pipeline(schedule, 8, chunks, microbatches);
+        let costs = StageCosts { transfer: 0.05, exposed: 0.5, ..StageCosts::uniform(&of(8), SECONDS) };
+        let length = |microbatches, most| simulated_length(&of(microbatches), &costs, most);
+        // Each period more takes as long, whose groups divide 1,680.
+        let [one, two, many] =
+            [1_680, 3_360, 8_400_000].map(|microbatches| length(microbatches, 1 << 14).unwrap());
+        let expected = one + (two - one) * 4_999.0;
+        assert!((many / expected - 1.0).abs() < 1e-9, "{schedule:?}: {many} and not {expected}");
+        assert!(matches!(length(8_000_000, 100), Err(SimulationError::TooLong { .. })), "{schedule:?}");
+    }
+    let all = pipeline(Schedule::Gpipe, 8, 1, 8_000_000);
+    let costs = StageCosts::uniform(&all, SECONDS);
+    assert!(matches!(simulated_length(&all, &costs, 1 << 14), Err(SimulationError::TooLong { .. })));
 }
