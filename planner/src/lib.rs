@@ -13,6 +13,7 @@ pub mod data;
 pub mod finding;
 pub mod json;
 pub mod layout;
+pub mod link;
 pub mod memory;
 pub mod model;
 pub mod nonuniform;

@@ -1,7 +1,5 @@
 //! Where a number comes from: formula, inputs, source.
 
-use serde::Serialize;
-
 use crate::memory::{RESERVED_OVER_ALLOCATED, interval_in_words, live_chunks};
 use crate::model;
 use crate::plan::{Plan, estimate};
@@ -9,22 +7,7 @@ use crate::runtime::Runtime;
 use crate::shard::stage_families;
 use crate::time;
 use crate::units::{Bytes, thousands};
-use crate::wire::{PlanFile, RankClass};
-
-/// The origin of one number.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Why {
-    /// What the number is.
-    pub title: String,
-    /// How it is computed, in words and symbols.
-    pub formula: String,
-    /// What went in: name and value. A name that is a path of the plan file can be linked to its field.
-    pub inputs: Vec<(String, String)>,
-    /// Where the formula and its constants come from.
-    pub source: String,
-    /// How far it can be trusted.
-    pub note: String,
-}
+use crate::wire::{PlanFile, RankClass, Why};
 
 fn bytes(value: u64) -> String {
     format!("{} bytes = {} = {}", thousands(value), Bytes(value).in_words(), Bytes(value).in_words_by_1000())

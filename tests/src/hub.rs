@@ -46,7 +46,7 @@ impl Hub {
         });
         let plan =
             planner::parse_plan(&plan.to_string()).map_err(|findings| anyhow::anyhow!("{findings:?}"))?;
-        Ok(format!("{}&{}", self.url, planner::wire::encode_link(&plan)))
+        Ok(format!("{}&{}", self.url, planner::link::encode_link(&plan)))
     }
 
     /// Starts one by a command of the caller's.

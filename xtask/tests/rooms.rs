@@ -28,14 +28,17 @@ fn rooms_know_what_the_tables_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let tables = tables(&std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap());
     let crates: Vec<&str> = tables.keys().map(String::as_str).collect();
-    assert_eq!(crates, [
+    assert_eq!(
+        crates,
+        [
             "native-worker/rank/src",
             "native-worker/src",
             "planner/batch/src",
             "planner/frameworks/src",
             "planner/src",
             "web/src"
-        ]);
+        ]
+    );
     let mut faults = Vec::new();
     for (folder, rows) in &tables {
         faults.extend(

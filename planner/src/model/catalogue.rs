@@ -9,7 +9,6 @@ use super::{Architecture, check_model, import_hf};
 use crate::data::{File, text};
 use crate::finding::Finding;
 use crate::json::read_json;
-use crate::wire::{ClusterFile, TrainingFile};
 
 /// A model of the catalogue.
 #[derive(Debug, Clone, Deserialize)]
@@ -60,14 +59,20 @@ impl Preset {
     }
 }
 
-/// What goes with a preset.
+/// Cluster and training that go with a preset.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PresetPlan {
-    /// What it is trained on.
-    pub cluster: ClusterFile,
-    /// How.
-    pub training: TrainingFile,
+    /// Id of the GPU that it is trained on.
+    pub gpu: String,
+    /// Nodes.
+    pub nodes: u64,
+    /// GPUs of a node.
+    pub gpus_per_node: u64,
+    /// Tokens of a sequence.
+    pub seq_len: u64,
+    /// Sequences of a step.
+    pub global_batch_size: u64,
 }
 
 /// A published global batch.

@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use crate::layout::{Besides, Coordinates, Group, GroupKind, Layout, Seating, groups};
+use crate::wire::RankRole;
 
 /// Which slots stop where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,32 +18,6 @@ pub struct Shrunk {
     /// Inactive slots by replica and pipeline stage, sorted, `base - reduced` each. Every stage of a reduced replica
     /// is listed, since the slowest stage sets its pace; its context-parallel slices lose the same slots.
     pub inactive: BTreeMap<(u64, u64), Vec<u64>>,
-}
-
-/// What a rank is to nonuniform tensor parallelism.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RankRole {
-    /// Leaves once groups are made.
-    Inactive,
-    /// One of the fewer slots of a reduced replica.
-    Reduced,
-    /// Of a healthy replica: sums gradients with its like of other replicas, for itself and for the extras.
-    Core,
-    /// Of a healthy replica: hands its gradients to cores and gets the sums back.
-    Extra,
-}
-
-impl RankRole {
-    /// The name in answers.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RankRole::Inactive => "inactive",
-            RankRole::Reduced => "reduced",
-            RankRole::Core => "core",
-            RankRole::Extra => "extra",
-        }
-    }
 }
 
 impl Shrunk {

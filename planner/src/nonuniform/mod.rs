@@ -23,11 +23,12 @@ mod study;
 #[cfg(test)]
 mod tests;
 
+pub use crate::wire::{Alternative, NonuniformAnswer, RankRole};
 pub use boost::{Boost, MOST_POWER};
 pub use degrees::{Sharded, allowed_degrees, check_degree, degree_limits};
-pub use groups::{RankRole, Shrunk, nonuniform_groups, packed_ranks};
+pub use groups::{Shrunk, nonuniform_groups, packed_ranks};
 pub use pack::{Domain, Packing, failed_ranks, failed_slots, pack, reduced_batch};
-pub use planned::{Alternative, Nonuniform, NonuniformAnswer, answer, plan_failures, remarks};
+pub use planned::{Nonuniform, answer, plan_failures, remarks};
 pub use recovery::{Recovery, Seat, Standing};
 pub use reshard::{Reshard, canonical_rows, reshard};
 pub use slice::{ReshardedSlice, SlotRows};

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::groups::ExpertSeat;
@@ -19,6 +18,7 @@ use crate::plan::Plan;
 use crate::runtime::ReducedReplicas;
 use crate::settings::Schedule;
 use crate::shard::padded_vocabulary;
+use crate::wire::{Alternative, NonuniformAnswer};
 
 const FIELD: &str = "cluster.failed";
 const RULE: &str = "nonuniform tensor parallelism (Megatron-LM #2149, #4585)";
@@ -227,43 +227,6 @@ fn fill(
         }
     }
     inactive
-}
-
-/// The answer's part on failed GPUs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NonuniformAnswer {
-    /// Tensor-parallel slots of a healthy replica.
-    pub base: u64,
-    /// Of a reduced one.
-    pub reduced: u64,
-    /// Degrees to which this model could be reduced, greatest first.
-    pub allowed: Vec<u64>,
-    /// Replicas that run reduced.
-    pub reduced_replicas: Vec<u64>,
-    /// Ranks that stop, ascending, at most 1,024 of them.
-    pub inactive_ranks: Vec<u64>,
-    /// How many stop.
-    pub inactive: u64,
-    /// Sequences of a healthy replica's step.
-    pub local_batch: u64,
-    /// Of a reduced one's.
-    pub reduced_batch: u64,
-    /// More work for each GPU of a reduced replica, were its batch not smaller: base / reduced - 1. A boost of this much would make up for
-    /// the loss.
-    pub extra_work: f64,
-    /// What could be done, and what share of throughput each loses.
-    pub alternatives: Vec<Alternative>,
-}
-
-/// One way to live with the failures.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Alternative {
-    /// Its name: `nonuniform`, `nonuniform_packed`, `nonuniform_boosted`, `nonuniform_spares`, `drop`, `drop_packed`, `spares`.
-    pub name: String,
-    /// Share of the throughput that is lost of all GPUs that there are: spares, which stand idle, too.
-    pub loss: f64,
-    /// What it takes or means, for people.
-    pub note: String,
 }
 
 /// Ranks listed in an answer.

@@ -200,13 +200,13 @@ fn a_link_gives_the_plan_back_and_is_short() {
     let file = plan(
         &json!({"version": 1, "model": {"preset": "minimax-m2"}, "cluster": {"gpu": "h100-sxm", "nodes": 8}, "layout": {"tp": 2, "ep": 32}}),
     );
-    let link = crate::wire::encode_link(&file);
+    let link = crate::link::encode_link(&file);
     assert!(link.len() < 300, "{} characters", link.len());
     for link in [link.clone(), format!("#{link}"), format!("{link}&v=ranks"), format!("v=ranks&{link}")] {
-        assert_eq!(crate::wire::decode_link(&link).unwrap(), file);
+        assert_eq!(crate::link::decode_link(&link).unwrap(), file);
     }
     for bad in ["", "p=2.abc", "p=1.%%%", "p=1.AAAA", "p=1.", &link[..link.len() - 5]] {
-        assert!(crate::wire::decode_link(bad).is_err(), "{bad}");
+        assert!(crate::link::decode_link(bad).is_err(), "{bad}");
     }
 }
 

@@ -14,12 +14,11 @@ mod live;
 mod tests;
 mod transfers;
 
+pub use crate::wire::stage_step::{Action, ActionKind, Payload, Step, Transfer};
 pub use kinds::{Chunks, Kind};
 pub use lists::actions;
 pub use live::{ChunkBytes, live_chunks, live_heads, peak_bytes, peak_live};
-pub use transfers::{Payload, Step, Transfer, forward_steps, steps};
-
-use serde::{Deserialize, Serialize};
+pub use transfers::{forward_steps, steps};
 
 use crate::plan::Plan;
 use crate::settings::Schedule;
@@ -37,31 +36,6 @@ pub struct Pipeline {
     pub microbatches: u64,
     /// Micro batches that the interleaved schedule takes through a chunk in a row.
     pub group_size: u64,
-}
-
-/// What an action computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ActionKind {
-    /// Forward.
-    Forward,
-    /// Gradients of the input and of the weights.
-    Backward,
-    /// Gradient of the input alone; a `BackwardWeight` follows.
-    BackwardInput,
-    /// Gradients of the weights, put off from `BackwardInput`.
-    BackwardWeight,
-}
-
-/// One computation of a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Action {
-    /// What is computed.
-    pub kind: ActionKind,
-    /// The micro batch, from 0.
-    pub microbatch: u64,
-    /// The chunk of the stage, from 0.
-    pub chunk: u64,
 }
 
 impl Pipeline {

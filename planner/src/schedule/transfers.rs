@@ -12,47 +12,8 @@
 //! everything can wait at both ends and never deadlocks: whatever comes first in that order has all of its partners there.
 //! It also makes every pair of stages one channel, first in, first out, without tags.
 
-use serde::{Deserialize, Serialize};
-
 use super::lists::{actions, forwards};
-use super::{Action, ActionKind, Pipeline};
-
-/// What travels between stages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Payload {
-    /// What a virtual stage made in forward, for the next one.
-    Activation,
-    /// The gradient of what a virtual stage took, for the one before.
-    Gradient,
-}
-
-/// One transfer, as one of its two ends sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Transfer {
-    /// What travels.
-    pub payload: Payload,
-    /// The micro batch.
-    pub microbatch: u64,
-    /// The chunk of this stage that needs or made it.
-    pub chunk: u64,
-    /// The stage at the other end.
-    pub peer: u64,
-}
-
-/// What a stage does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Step {
-    /// Is ready to take what another stage sends, from here on.
-    Expect(Transfer),
-    /// Waits for what it expects.
-    Receive(Transfer),
-    /// Computes.
-    Compute(Action),
-    /// Sends to another stage.
-    Send(Transfer),
-}
+use super::{Action, ActionKind, Payload, Pipeline, Step, Transfer};
 
 /// What `stage` does in a step, in order: its actions with the transfers that belong to them.
 pub fn steps(pipeline: &Pipeline, stage: u64) -> Vec<Step> {

@@ -147,12 +147,7 @@ impl Search {
 }
 
 /// A sentence on a choice.
-fn why(
-    objective: Objective,
-    next: Option<&Value>,
-    costs: Option<f64>,
-    looked_at: usize,
-) -> String {
+fn why(objective: Objective, next: Option<&Value>, costs: Option<f64>, looked_at: usize) -> String {
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match (next, costs) {
         (Some(next), Some(costs)) if costs >= 0.0 => {

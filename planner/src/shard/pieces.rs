@@ -1,22 +1,8 @@
 //! What of a parameter somebody holds, and which elements two have in common: by this a checkpoint of one layout is read
 //! in another.
 
-use serde::{Deserialize, Serialize};
-
 use super::ParamShard;
-
-/// Elements of a whole parameter: of a box in it, a range in row-major order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Piece {
-    /// First index of the box in each dim of the whole.
-    pub offset: Vec<u64>,
-    /// Extent of the box in each dim.
-    pub extent: Vec<u64>,
-    /// First element, counted in the box.
-    pub start: u64,
-    /// Elements.
-    pub elements: u64,
-}
+pub use crate::wire::Piece;
 
 /// Elements that two pieces have in common and that lie one after the other in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

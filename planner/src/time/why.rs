@@ -6,8 +6,8 @@ use super::from_plan::{profile, setup};
 use super::machine::Machine;
 use super::setup::Setup;
 use crate::plan::Plan;
-use crate::why::Why;
 use crate::wire::TimeAnswer;
+use crate::wire::Why;
 
 const SOURCE: &str = "the closed-form step time of planner/src/time; constants in planner/src/time/constants.json, with what each was fitted from in priors.json";
 

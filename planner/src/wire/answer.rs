@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{AdviceAnswer, Chosen, PlanFile};
+use super::{NonuniformAnswer, RankRole};
 use crate::finding::Finding;
-use crate::nonuniform::{NonuniformAnswer, RankRole};
 
 /// Everything that planner says of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

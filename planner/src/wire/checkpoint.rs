@@ -6,7 +6,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::PlanFile;
-use crate::shard::Piece;
 
 /// The name of the metadata that lists pieces, as JSON.
 pub const PIECES: &str = "shardplan.pieces";
@@ -66,4 +65,17 @@ pub struct SavedPiece {
     pub shape: Vec<u64>,
     /// Which elements.
     pub piece: Piece,
+}
+
+/// Elements of a whole parameter: of a box in it, a range in row-major order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    /// First index of the box in each dim of the whole.
+    pub offset: Vec<u64>,
+    /// Extent of the box in each dim.
+    pub extent: Vec<u64>,
+    /// First element, counted in the box.
+    pub start: u64,
+    /// Elements.
+    pub elements: u64,
 }

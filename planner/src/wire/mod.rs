@@ -9,7 +9,7 @@ mod checkpoint;
 mod choose;
 mod data_file;
 mod hub;
-mod link;
+mod nonuniform;
 mod plan_file;
 mod record;
 mod recovery;
@@ -18,7 +18,9 @@ mod setting;
 #[cfg(test)]
 mod setting_tests;
 mod software_file;
+pub mod stage_step;
 mod training_file;
+mod why;
 
 pub use advice::*;
 pub use answer::*;
@@ -27,7 +29,7 @@ pub use checkpoint::*;
 pub use choose::*;
 pub use data_file::*;
 pub use hub::*;
-pub use link::{LinkError, decode_link, encode_link};
+pub use nonuniform::*;
 pub use plan_file::*;
 pub use record::*;
 pub use recovery::*;
@@ -36,6 +38,7 @@ pub(crate) use setting::MAX_RATIO;
 pub use setting::{Axis, Kind, MAX_COUNT, MAX_WORLD, Part, Setting};
 pub use software_file::*;
 pub use training_file::*;
+pub use why::*;
 
-/// Version of the plan file, the answer and the state link.
+/// Version of the plan file, the answer and the link.
 pub const VERSION: u32 = 1;

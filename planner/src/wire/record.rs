@@ -11,10 +11,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Recovered, Recovering};
+use super::{Recovered, Recovering, stage_step};
 use crate::json::read_value;
 use crate::json::tagged::tagged;
-use crate::schedule;
 use crate::units::tokens_per_second;
 
 /// One line of a log.
@@ -495,7 +494,7 @@ pub struct Trace {
 pub struct TracedStep {
     /// What was done.
     #[serde(flatten)]
-    pub did: schedule::Step,
+    pub did: stage_step::Step,
     /// Seconds from the start of the training step.
     pub start: f64,
     /// Seconds that it took; of a receive with waiting.

@@ -9,7 +9,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use planner::finding::has_error;
-use planner::wire::{Answer, PlanFile, decode_link, encode_link};
+use planner::link::{decode_link, encode_link};
+use planner::wire::{Answer, PlanFile};
 use serde_json::{Map, Value, json};
 
 /// A pasted config.json is imported or refused with an error, alone and in plans of every runtime.

@@ -69,7 +69,7 @@ impl Page {
         let address = self.browser.address().await?;
         let (_, link) =
             address.split_once('#').with_context(|| format!("no plan in the address {address}"))?;
-        Ok(planner::wire::decode_link(link)?)
+        Ok(planner::link::decode_link(link)?)
     }
 
     /// The answer that the page shows as JSON.
@@ -397,7 +397,7 @@ async fn back_and_forward_walk_over_edits_and_views() -> Result<()> {
             for _ in 0..100 {
                 let selected = browser.attribute(&format!("tab-{view}"), "aria-selected").await?;
                 let address = browser.address().await?;
-                let said = address.split_once('#').map(|(_, link)| planner::wire::decode_link(link));
+                let said = address.split_once('#').map(|(_, link)| planner::link::decode_link(link));
                 let said = said.transpose().ok().flatten().and_then(|plan| plan.layout.tp);
                 if selected.as_deref() == Some("true") && said == size {
                     return Ok(());

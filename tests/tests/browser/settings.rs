@@ -35,7 +35,7 @@ async fn plan_when(browser: &Browser, wanted: impl Fn(&PlanFile) -> bool) -> Res
     for _ in 0..100 {
         let address = browser.address().await?;
         if let Some((_, link)) = address.split_once('#')
-            && let Ok(plan) = planner::wire::decode_link(link)
+            && let Ok(plan) = planner::link::decode_link(link)
             && wanted(&plan)
         {
             return Ok(plan);

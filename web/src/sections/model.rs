@@ -4,7 +4,7 @@ use leptos::ev::DragEvent;
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::model::{Architecture, Attention, presets, untrained_elements};
-use planner::wire::{ModelFile, Part};
+use planner::wire::{ClusterFile, ModelFile, Part, TrainingFile};
 use wasm_bindgen::JsCast;
 use web_sys::FileList;
 
@@ -45,8 +45,18 @@ pub fn ModelSection() -> impl IntoView {
             let before = of(&plan.model.preset).and_then(|known| known.plan.as_ref());
             plan.model = ModelFile { preset: Some(id), ..ModelFile::default() };
             if let Some(own) = &preset.plan {
-                (plan.cluster, plan.training) = (own.cluster.clone(), own.training.clone());
-            } else if before.is_some_and(|before| before.cluster.gpu == plan.cluster.gpu) {
+                plan.cluster = ClusterFile {
+                    gpu: own.gpu.clone(),
+                    nodes: Some(own.nodes),
+                    gpus_per_node: Some(own.gpus_per_node),
+                    ..ClusterFile::default()
+                };
+                plan.training = TrainingFile {
+                    seq_len: Some(own.seq_len),
+                    global_batch_size: Some(own.global_batch_size),
+                    ..TrainingFile::default()
+                };
+            } else if before.is_some_and(|before| plan.cluster.gpu == before.gpu) {
                 // What went with the model before goes with it.
                 let usual = start::example();
                 (plan.cluster, plan.training) = (usual.cluster, usual.training);

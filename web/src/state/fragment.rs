@@ -5,7 +5,7 @@ use super::View;
 /// What a fragment holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fragment {
-    /// The plan: what follows `p=` in `planner::wire::encode_link`'s text.
+    /// The plan: what follows `p=` in `planner::link::encode_link`'s text.
     pub plan: Option<String>,
     /// The view.
     pub view: Option<View>,

@@ -7,8 +7,9 @@ use gloo::storage::{SessionStorage, Storage};
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::finding::Finding;
+use planner::link::{self, LinkError};
 use planner::plan::with_usual_framework;
-use planner::wire::{self, Choose, ClusterFile, LinkError, ModelFile, PlanFile};
+use planner::wire::{self, Choose, ClusterFile, ModelFile, PlanFile};
 
 use super::fragment::{Fragment, MAX_LINK, joins};
 use super::{Store, View};
@@ -81,7 +82,7 @@ fn read_link(link: &str) -> Result<PlanFile, Finding> {
         );
         return Err(Finding::error("", shown, message));
     }
-    wire::decode_link(&format!("p={link}")).map_err(|error| match error {
+    link::decode_link(&format!("p={link}")).map_err(|error| match error {
         // What planner found in the plan itself is more use than that it found something.
         LinkError::Plan(findings) if findings.len() == 1 => findings[0].clone(),
         error => Finding::error("", shown, error.to_string()),
@@ -94,7 +95,7 @@ pub fn link(plan: &PlanFile, view: View) -> String {
 }
 
 fn fragment_of(plan: &PlanFile, view: View) -> Fragment {
-    let encoded = wire::encode_link(plan);
+    let encoded = link::encode_link(plan);
     let plan = encoded.strip_prefix("p=").unwrap_or(&encoded).to_owned();
     Fragment { plan: Some(plan), view: Some(view), token: None }
 }

@@ -2,13 +2,13 @@
 
 use super::elements::{Elements, StageElements, Tensors, Updated};
 use crate::layout::GroupKind;
-use crate::nonuniform::RankRole;
 use crate::plan::Plan;
 use crate::settings::OptimizerKind;
 use crate::shard::low_precision::{LowPrecisionWeights, keeps_quantised, quantised_bytes};
 use crate::shard::state::state_types;
 use crate::shard::{BufferShard, StateShard};
 use crate::units::Dtype;
+use crate::wire::RankRole;
 
 /// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
 /// (Megatron-Core param_layout).

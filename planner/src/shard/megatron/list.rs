@@ -7,9 +7,10 @@ use super::elements::StageElements;
 use super::{blocks, family, parameters_of};
 use crate::layout::{Coordinates, GroupKind, coordinates, embedding_stages, place_in_group};
 use crate::model::{Module, Role};
-use crate::nonuniform::{RankRole, ReshardedSlice};
+use crate::nonuniform::ReshardedSlice;
 use crate::plan::Plan;
 use crate::shard::{Family, ParamShard, RankShards};
+use crate::wire::RankRole;
 
 /// Everything that `rank` keeps from step to step.
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {

@@ -6,8 +6,9 @@ use miniz_oxide::deflate::compress_to_vec;
 use miniz_oxide::inflate::decompress_to_vec_with_limit;
 use serde_json::Value;
 
-use super::PlanFile;
 use crate::finding::Finding;
+use crate::plan::parse_plan;
+use crate::wire::PlanFile;
 
 /// Longest link text that is read, in bytes.
 const MAX_LINK_BYTES: usize = 1024 * 1024;
@@ -58,7 +59,7 @@ pub fn decode_link(fragment: &str) -> Result<PlanFile, LinkError> {
     let json = decompress_to_vec_with_limit(&packed, MAX_PLAN_BYTES)
         .map_err(|_| LinkError::Damaged("not deflate data, or over 4 MiB"))?;
     let json = String::from_utf8(json).map_err(|_| LinkError::Damaged("not UTF-8"))?;
-    crate::plan::parse_plan(&json).map_err(LinkError::Plan)
+    parse_plan(&json).map_err(LinkError::Plan)
 }
 
 /// Drops nulls and then-empty objects, which is what makes a link short.
