@@ -111,6 +111,11 @@ pub fn divisors(n: u64) -> Vec<u64> {
     low
 }
 
+/// The largest number that divides both; the other one where one of them is 0.
+pub(crate) fn common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { common_divisor(other, one % other) }
+}
+
 /// The names among `known` most like `wanted` (at most `count`), most like first; of equals, the one listed first.
 pub fn nearest_names<'a>(
     wanted: &str,

@@ -1,5 +1,6 @@
 //! The plan: a plain value, made from a plan file by filling defaults and checking every rule once.
 
+mod alternatives;
 mod batch;
 mod checkpoints;
 mod data_files;
@@ -24,6 +25,7 @@ mod training_defaults;
 mod unambiguous;
 
 pub use crate::settings::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
+pub use alternatives::valid_values;
 pub use batch::assumed_batch;
 pub use checkpoints::USUAL_SECONDS;
 pub use data_files::{data_files, megatron_files};
@@ -210,9 +212,22 @@ impl Plan {
 
     /// The same with a choice of recipes: scores ask what a plan gets for which a framework has none.
     pub fn resolve_among(file: &PlanFile, among: Among) -> Resolved {
+        Plan::judge_and(file, among, |plan, findings| alternatives::offer(file, among, plan, findings))
+    }
+
+    /// The same without other values worth trying, for whoever asks of many plans whether they are valid.
+    pub(crate) fn judge(file: &PlanFile) -> Resolved {
+        Plan::judge_and(file, Among::All, |_, _| {})
+    }
+
+    fn judge_and(file: &PlanFile, among: Among, offer: impl Fn(&Plan, &mut [Finding])) -> Resolved {
         let Filled { plan: mut partial, mut findings, assumed, framework } = Plan::fill_among(file, among);
         if let Some(plan) = &mut partial {
-            findings.extend(check(plan).into_iter().filter(|finding| {
+            let broken = layout::check(&Shape::of(plan));
+            let is_whole = broken.is_empty();
+            findings.extend(broken);
+            offer(plan, &mut findings);
+            findings.extend(check(plan, is_whole).into_iter().filter(|finding| {
                 // What a recipe sets is no remark on what somebody wrote.
                 let set = framework.as_ref().is_some_and(|answer| answer.sets.contains_key(&finding.field));
                 !(set && finding.severity == Severity::Warning)
@@ -389,13 +404,11 @@ impl Plan {
     }
 }
 
-/// Everything that can be said against a filled plan.
-fn check(plan: &Plan) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    findings.extend(layout::check(&Shape::of(plan)));
-    findings.extend(settings::check(plan));
+/// What else can be said against a filled plan, which `is_whole` where it breaks none of the rules.
+fn check(plan: &Plan, is_whole: bool) -> Vec<Finding> {
+    let mut findings = settings::check(plan);
     findings.extend(time::check(plan));
-    if !has_error(&findings) {
+    if is_whole && !has_error(&findings) {
         findings.extend(shard::check(plan));
         findings.extend(memory::spares_nothing(plan));
     }

@@ -38,6 +38,8 @@ fn broken(schema: &Value, value: &Value, path: &str) -> Option<String> {
         "enum",
         "minimum",
         "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
         "items",
         "properties",
         "required",
@@ -72,7 +74,9 @@ fn broken(schema: &Value, value: &Value, path: &str) -> Option<String> {
     let bound = |word: &str| words.get(word).and_then(Value::as_f64);
     let least = bound("minimum").zip(number).is_none_or(|(least, number)| number >= least);
     let most = bound("maximum").zip(number).is_none_or(|(most, number)| number <= most);
-    if !(fits && least && most) {
+    let above = bound("exclusiveMinimum").zip(number).is_none_or(|(least, number)| number > least);
+    let below = bound("exclusiveMaximum").zip(number).is_none_or(|(most, number)| number < most);
+    if !(fits && least && most && above && below) {
         return Some(format!("{path} is {value}"));
     }
     let items = words.get("items").zip(value.as_array());

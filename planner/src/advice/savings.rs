@@ -34,7 +34,7 @@ fn recompute(file: &PlanFile, plan: &Plan) -> Vec<Ladder> {
             !named.iter().any(|known| known == **module) && {
                 let mut tried = file.clone();
                 select(&mut tried, &named, &[module]);
-                Plan::resolve(&tried).plan.is_some()
+                Plan::judge(&tried).plan.is_some()
             }
         };
         let new: Vec<&'static str> = RECOMPUTE_MODULES.iter().filter(accepted).copied().collect();
@@ -104,7 +104,7 @@ fn offload(file: &PlanFile, plan: &Plan) -> Vec<Ladder> {
     let accepted = |modules: &[&'static str]| {
         let mut tried = file.clone();
         with(&mut tried, modules);
-        Plan::resolve(&tried).plan.is_some()
+        Plan::judge(&tried).plan.is_some()
     };
     let mut steps: Vec<Vec<&'static str>> = Vec::new();
     let mut all: Vec<&'static str> = Vec::new();

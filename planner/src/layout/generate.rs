@@ -81,7 +81,7 @@ pub fn valid_layouts(plan: &Plan) -> Vec<Choice> {
     let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
     let splits = RefCell::new(Splits::new());
     let with = |choice: Choice| with(&shape, choice, &mut splits.borrow_mut());
-    let sizes = |choice: Choice, field: &str| -> Vec<u64> { with(choice).candidates(field) };
+    let sizes = |choice: Choice, field: &str| -> Vec<u64> { with(choice).sizes(field) };
     // An axis is refused for good when its own field is broken while the later ones are 1.
     let open =
         |choice: Choice, field: &str| broken(&with(choice)).iter().all(|violation| violation.field != field);
@@ -130,15 +130,15 @@ pub fn valid_layouts(plan: &Plan) -> Vec<Choice> {
 
 /// The same for a plan file whose own layout may break rules; none when its model or GPU can't be read.
 pub fn valid_layouts_of(file: &PlanFile) -> Option<Vec<Choice>> {
-    Plan::resolve(file).plan_or_shape().map(|plan| valid_layouts(&plan))
+    Plan::judge(file).plan_or_shape().map(|plan| valid_layouts(&plan))
 }
 
 /// Expert axes that no rule refuses at this dense layout.
 fn expert_sizes(shape: &Shape<'_>) -> Vec<(u64, u64)> {
     let mut tried = shape.clone();
     let mut found = Vec::new();
-    for ep in shape.candidates("layout.ep") {
-        for etp in shape.candidates("layout.etp") {
+    for ep in shape.sizes("layout.ep") {
+        for etp in shape.sizes("layout.etp") {
             let layout = tried.layout.to_mut();
             (layout.ep, layout.etp) = (ep, etp);
             if broken(&tried).iter().all(|violation| !matches!(violation.field, "layout.ep" | "layout.etp")) {
@@ -163,7 +163,7 @@ mod tests {
     fn plan_of(preset: &str, runtime: &str, nodes: u64, gpus: u64, batch: u64) -> Plan {
         let file = json!({"version": 1, "model": {"preset": preset}, "runtime": runtime,
             "cluster": {"gpu": "h100-sxm", "nodes": nodes, "gpus_per_node": gpus}, "training": {"global_batch_size": batch}});
-        let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+        let resolved = Plan::judge(&parse_plan(&file.to_string()).unwrap());
         resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
     }
 
@@ -188,7 +188,7 @@ mod tests {
         for choice in choices.into_iter().filter(|choice| !dense || choice[5] == choice[0]) {
             let [tp, cp, pp, vpp, ep, etp] = choice[..] else { panic!("six axes") };
             let choice = Choice { tp, cp, pp, vpp, ep, etp, dp: 0, edp: 0 };
-            if let Some(found) = Plan::resolve(&choice.apply(&plan.file)).plan {
+            if let Some(found) = Plan::judge(&choice.apply(&plan.file)).plan {
                 brute.push(Choice { dp: found.layout.dp, edp: found.layout.edp, ..choice });
             }
         }

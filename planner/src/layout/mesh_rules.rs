@@ -49,7 +49,7 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
         || "the device mesh has one order of axes, tp-cp-ep-dp-pp".to_owned(),
     );
     if let Reshard::To(size) = layout.fsdp.reshard {
-        let shards = sharding_size(shape);
+        let shards = shape.sharding_ranks();
         broken.require(
             shards.is_some_and(|shards| shards.is_multiple_of(size) && size < shards),
             "layout.fsdp.reshard_after_forward",
@@ -96,33 +96,16 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
 fn fully_shard_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let settings = &shape.layout.fsdp;
     let rule = "FSDP2 shards parameters, gradients and optimizer state alike (torch fully_shard)";
-    if settings.strategy != Strategy::OptimGradsParams {
-        let name = settings.strategy.name();
-        let message = format!(
+    let name = settings.strategy.name();
+    let whole = settings.strategy == Strategy::OptimGradsParams;
+    broken.require(whole, "layout.fsdp.strategy", name, rule, || {
+        format!(
             "FSDP2 has no strategy {name}: strategies belong to runtime megatron_fsdp; to keep gathered parameters through backward, set layout.fsdp.reshard_after_forward to never"
-        );
-        let whole = Strategy::OptimGradsParams.name();
-        broken.refuse("layout.fsdp.strategy", name, rule, message, [whole]);
-    }
-    if settings.outer_optim {
-        let message = "FSDP2's replicas hold the same optimizer state: outer strategy optim belongs to runtime megatron_fsdp".to_owned();
-        broken.refuse("layout.fsdp.outer_strategy", "optim", rule, message, ["no_shard"]);
-    }
-}
-
-/// Ranks that parameters are sharded over.
-fn sharding_size(shape: &Shape<'_>) -> Option<u64> {
-    let (dp, replicate) = (shape.dp()?, shape.layout.dp_replicate);
-    (replicate > 0 && dp.is_multiple_of(replicate)).then(|| dp / replicate * shape.layout.cp)
-}
-
-/// Group sizes to which gathered parameters can be resharded.
-pub(super) fn reshard_sizes(shape: &Shape<'_>) -> Vec<u64> {
-    let (Reshard::To(size), Some(shards)) = (shape.layout.fsdp.reshard, sharding_size(shape)) else {
-        return Vec::new();
-    };
-    let sizes = divisors(shards).into_iter().filter(|&size| size > 1 && size < shards);
-    crate::finding::nearest_values(size, sizes, 2)
+        )
+    });
+    broken.require(!settings.outer_optim, "layout.fsdp.outer_strategy", "optim", rule, || {
+        "FSDP2's replicas hold the same optimizer state: outer strategy optim belongs to runtime megatron_fsdp".to_owned()
+    });
 }
 
 fn replicate_rules(shape: &Shape<'_>, broken: &mut Broken) {

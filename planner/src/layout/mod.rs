@@ -110,6 +110,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod validity;
+mod values;
 
 pub use executor::executor_limits;
 pub use generate::{Choice, valid_layouts, valid_layouts_of};
@@ -120,12 +121,13 @@ pub use grid::{
 pub use mesh::{Mesh, mesh_groups};
 pub(crate) use owner::{Owned, Owner};
 pub use placement::{Link, Place, link, place};
-pub(crate) use rules::{Aspect, Broken, broken_batch, first_broken, most_in_groups};
+pub(crate) use rules::{
+    Aspect, Broken, broken_at, broken_batch, first_broken, first_broken_alone, most_in_groups,
+};
 pub use split::{Split, Splitter, automodel, layout_string, torchtitan};
 pub use stages::{Chunk, chunks_of_stage, embedding_group, embedding_stages, layers_of_stage, stage_layers};
 pub use string::{mtp_of_layout_string, parse_layout_string};
-pub(crate) use validity::first_broken_alone;
-pub use validity::{Shape, check, valid_values};
+pub use validity::{Shape, check};
 
 use crate::settings::{CpKind, Schedule};
 use crate::shard::{FsdpSettings, TpPlanSource};

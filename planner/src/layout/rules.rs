@@ -17,22 +17,32 @@ pub(super) struct Violation {
     pub(super) message: String,
     pub(super) rule: &'static str,
     /// Values that would be right, where they can't be found by trying.
-    pub(super) nearest: Option<Vec<Value>>,
+    pub(super) nearest: Vec<Value>,
 }
 
 /// The rules found broken so far.
 #[derive(Default)]
 pub(crate) struct Broken {
     found: Vec<Violation>,
-    /// Whether the first one's name is all that is asked: a search tries thousands of layouts, and nobody reads what is wrong
-    /// with each.
-    first_only: bool,
+    asked: Asked,
+}
+
+/// What is asked of broken rules.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// All, with what is wrong.
+    #[default]
+    All,
+    /// The first one's name: a search tries thousands of layouts, and nobody reads what is wrong with each.
+    First,
+    /// Whether there is one of this field, for another value of which plans are tried.
+    Of(&'static str),
 }
 
 impl Broken {
     /// For the name of the first broken rule alone.
     pub(super) fn first_only() -> Broken {
-        Broken { found: Vec::new(), first_only: true }
+        Broken { found: Vec::new(), asked: Asked::First }
     }
 
     /// The first broken rule, with its field.
@@ -43,7 +53,12 @@ impl Broken {
     /// Notes a violation, of which nobody may want to know; apart from whoever is generic, of whom there are hundreds.
     #[inline(never)]
     fn note(&mut self, violation: Violation) {
-        if self.found.is_empty() || !self.first_only {
+        let wanted = match self.asked {
+            Asked::All => true,
+            Asked::First => self.found.is_empty(),
+            Asked::Of(field) => violation.field == field,
+        };
+        if wanted {
             self.found.push(violation);
         }
     }
@@ -58,8 +73,8 @@ impl Broken {
         message: impl FnOnce() -> String,
     ) -> bool {
         if !holds {
-            let message = if self.first_only { String::new() } else { message() };
-            self.note(Violation { field, value: value.into(), message, rule, nearest: None });
+            let message = if self.asked == Asked::All { message() } else { String::new() };
+            self.note(Violation { field, value: value.into(), message, rule, nearest: Vec::new() });
         }
         holds
     }
@@ -73,12 +88,8 @@ impl Broken {
         message: String,
         nearest: impl IntoIterator<Item = V>,
     ) {
-        let nearest = Some(nearest.into_iter().map(Into::into).collect());
+        let nearest = nearest.into_iter().map(Into::into).collect();
         self.note(Violation { field, value: value.into(), message, rule, nearest });
-    }
-
-    pub(super) fn into_violations(self) -> Vec<Violation> {
-        self.found
     }
 }
 
@@ -89,14 +100,41 @@ const BATCH_RULE: &str =
     "global batch is a multiple of micro batch x dp (Megatron-Core num_microbatches_calculator)";
 const INTERLEAVED_RULE: &str = "interleaved schedule: pp <= microbatch_group_size <= micro batches, and the last group is empty or at least pp (Megatron-Core schedules)";
 
-/// Every rule that the shape breaks.
+/// Every rule that the shape breaks, of those that look at the layout.
 pub(super) fn broken(shape: &Shape<'_>) -> Vec<Violation> {
     let mut broken = Broken::default();
-    rank_rules(shape, &mut broken);
-    stage_rules(shape, &mut broken);
-    batch_rules(shape, &mut broken);
-    rules::with_layout(shape, &mut broken);
-    broken.into_violations()
+    layout_rules(shape, &mut broken);
+    broken.found
+}
+
+/// Every rule that the shape breaks.
+pub(super) fn all_broken(shape: &Shape<'_>) -> Vec<Violation> {
+    let mut broken = Broken::default();
+    layout_rules(shape, &mut broken);
+    rules::alone(shape, &mut broken);
+    broken.found
+}
+
+/// Whether the shape breaks a rule of this field.
+pub(crate) fn broken_at(shape: &Shape<'_>, field: &'static str) -> bool {
+    let mut broken = Broken { found: Vec::new(), asked: Asked::Of(field) };
+    layout_rules(shape, &mut broken);
+    rules::alone(shape, &mut broken);
+    !broken.found.is_empty()
+}
+
+/// The first broken rule that holds or not whatever the layout is, with its field.
+pub(crate) fn first_broken_alone(shape: &Shape<'_>) -> Option<(&'static str, &'static str)> {
+    let mut broken = Broken::first_only();
+    rules::alone(shape, &mut broken);
+    broken.first()
+}
+
+fn layout_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    rank_rules(shape, broken);
+    stage_rules(shape, broken);
+    batch_rules(shape, broken);
+    rules::with_layout(shape, broken);
 }
 
 /// What the rules look at, so that whoever tries many layouts asks each of them once for what it depends on.

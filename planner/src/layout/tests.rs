@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{GroupKind, coordinates};
-use crate::plan::{Plan, estimate, parse_plan};
+use crate::plan::{Plan, estimate, parse_plan, valid_values};
 use crate::runtime::Runtime;
 use crate::wire::PlanFile;
 
@@ -145,7 +145,7 @@ fn nearest_values_and_steppers_are_accepted() {
         let file = file(preset, world, sizes, "tp-cp-ep-dp-pp");
         let finding = estimate(&file).findings.into_iter().next().unwrap();
         assert!(!finding.nearest.is_empty(), "{finding:?}");
-        for value in super::valid_values(&file, &finding.field) {
+        for value in valid_values(&file, &finding.field) {
             let mut changed = serde_json::to_value(&file).unwrap();
             *changed.pointer_mut(&format!("/{}", finding.field.replace('.', "/"))).unwrap() = json!(value);
             let changed = parse_plan(&changed.to_string()).unwrap();
@@ -156,9 +156,9 @@ fn nearest_values_and_steppers_are_accepted() {
         let mut cluster = file("tiny-dense", 8, [1; 6], "tp-cp-ep-dp-pp");
         cluster.cluster.nodes = Some(8);
         cluster.training.global_batch_size = Some(40_320);
-        let steps = super::valid_values(&cluster, field);
+        let steps = valid_values(&cluster, field);
         assert!(steps.contains(&7) && steps.contains(&9) && steps.contains(&16), "{field} {steps:?}");
     }
-    let steps = super::valid_values(&file("tiny-moe", 8, [1; 6], "tp-cp-ep-dp-pp"), "layout.ep");
+    let steps = valid_values(&file("tiny-moe", 8, [1; 6], "tp-cp-ep-dp-pp"), "layout.ep");
     assert_eq!(steps, [1, 2, 4, 8]);
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::reshard::{canonical_rows, reshard};
 use super::{RankRole, Shrunk};
+use crate::finding::common_divisor;
 use crate::model::{Architecture, Attention, MixerRef, Module};
 
 /// Rows exchanged with one other slot of the tensor-parallel group.
@@ -78,11 +79,6 @@ fn pieces(model: &Architecture, module: Module, extent: u64) -> Option<u64> {
         Module::Attention => model.mixers().into_iter().filter_map(of_mixer).reduce(common_divisor),
         _ => Some(extent),
     }
-}
-
-/// The greatest number that divides both.
-fn common_divisor(one: u64, other: u64) -> u64 {
-    if other == 0 { one } else { common_divisor(other, one % other) }
 }
 
 /// Whole pieces as ranges of rows, neighbours joined.

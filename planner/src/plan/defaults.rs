@@ -80,7 +80,7 @@ impl Filler<'_> {
 
     /// The same of a number that is said.
     pub(super) fn checked(&mut self, field: &str, value: u64) -> u64 {
-        match kind_of(field) {
+        match row_of(field).map(|setting| setting.kind) {
             Some(Kind::Whole { least, most }) => self.within(field, value, least, most),
             _ => value,
         }
@@ -90,7 +90,7 @@ impl Filler<'_> {
     pub(super) fn within(&mut self, field: &str, value: u64, least: u64, most: u64) -> u64 {
         let nearest = value.clamp(least, most);
         if nearest != value {
-            self.refuse(field, value, format!("between {least} and {most}"), nearest);
+            self.refuse(field, value, format!("between {least} and {most}"), Some(nearest));
         }
         nearest
     }
@@ -98,15 +98,20 @@ impl Filler<'_> {
     /// A number within the bounds of its row; the nearest of them where it is out.
     pub(super) fn real(&mut self, field: &str, value: Option<f64>) -> Option<f64> {
         let value = value?;
-        let Some(Kind::Real { least, most }) = kind_of(field) else { return Some(value) };
+        let Some(setting) = row_of(field) else { return Some(value) };
+        let Kind::Real { least, most } = setting.kind else { return Some(value) };
         // Not a number is nothing.
         let nearest = if value.is_nan() { least } else { value.clamp(least, most.min(f64::MAX)) };
-        if nearest != value {
-            let range = match most {
-                f64::INFINITY => format!("a number of at least {least}"),
-                most => format!("between {least} and {most}"),
+        // Next to an end that it does not take there is no nearest number.
+        let open = setting.but == Some(nearest);
+        if nearest != value || open {
+            let range = match (setting.but, most) {
+                (Some(end), _) if end == least => format!("above {least} and at most {most}"),
+                (Some(_), _) => format!("at least {least} and below {most}"),
+                (None, f64::INFINITY) => format!("a number of at least {least}"),
+                (None, most) => format!("between {least} and {most}"),
             };
-            self.refuse(field, value, range, nearest);
+            self.refuse(field, value, range, (!open).then_some(nearest));
         }
         Some(nearest)
     }
@@ -123,12 +128,12 @@ impl Filler<'_> {
         field: &str,
         value: impl Into<Value> + Display,
         range: String,
-        nearest: impl Into<Value>,
+        nearest: Option<impl Into<Value>>,
     ) {
         self.out_of_range = true;
         let message = format!("{field} is {value}; it must be {range}");
         self.findings
-            .push(Finding::error(field, value, message).rule("range of plan files").nearest([nearest]));
+            .push(Finding::error(field, value, message).rule("range of plan files").nearest(nearest));
     }
 
     /// One of the element types that this field takes.
@@ -187,11 +192,11 @@ impl Filler<'_> {
     }
 }
 
-/// What values the field at this path takes.
-fn kind_of(field: &str) -> Option<Kind> {
+/// The row of the field at this path.
+fn row_of(field: &str) -> Option<&'static Setting> {
     let setting = Setting::at_path(field);
     debug_assert!(setting.is_some(), "{field} has no row");
-    Some(setting?.kind)
+    setting
 }
 
 /// The words that the field at this path takes.

@@ -17,7 +17,11 @@ pub fn takes(setting: &Setting) -> String {
         Kind::Whole { least, most } if least == most => format!("{least}"),
         Kind::Whole { least, most } => format!("{least} to {most}{unit}"),
         Kind::Real { least, most: f64::INFINITY } => format!("number from {least}{unit}"),
-        Kind::Real { least, most } => format!("{least} to {most}{unit}"),
+        Kind::Real { least, most } => match setting.but {
+            Some(end) if end == least => format!("above {least}, to {most}{unit}"),
+            Some(_) => format!("{least} to below {most}{unit}"),
+            None => format!("{least} to {most}{unit}"),
+        },
         Kind::Switch => "true, false".to_owned(),
         Kind::Word(words) => named(words),
         Kind::Words(words) => format!("list of {}", named(words)),
@@ -113,7 +117,17 @@ fn field_schema(setting: &Setting) -> Value {
             json!({"type": ["integer", "null"], "minimum": least, "maximum": most})
         }
         Kind::Real { least, most: f64::INFINITY } => json!({"type": ["number", "null"], "minimum": least}),
-        Kind::Real { least, most } => json!({"type": ["number", "null"], "minimum": least, "maximum": most}),
+        Kind::Real { least, most } => {
+            let key = |end: f64, within: &'static str, open: &'static str| match setting.but == Some(end) {
+                true => open,
+                false => within,
+            };
+            json!({
+                "type": ["number", "null"],
+                (key(least, "minimum", "exclusiveMinimum")): least,
+                (key(most, "maximum", "exclusiveMaximum")): most,
+            })
+        }
         Kind::Switch => json!({"type": ["boolean", "null"]}),
         Kind::Word(words) => {
             let words = words.iter().map(|word| json!(word)).chain([Value::Null]);

@@ -1,5 +1,8 @@
 //! Worked examples of whole plans.
 
+mod offers;
+mod ranges;
+
 use serde_json::{Value, json};
 
 use super::{Plan, estimate, parse_plan};

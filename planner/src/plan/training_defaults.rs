@@ -13,8 +13,8 @@ use crate::settings::{
 use crate::time::constants::table;
 use crate::units::Dtype;
 use crate::wire::{
-    LossScaleFile, MAX_COUNT, MAX_RATIO, MoeFile, OffloadFile, OptimizerFile, OverlapFile, RecomputeFile,
-    SoftwareFile, TrainingFile,
+    LossScaleFile, MAX_COUNT, MoeFile, OffloadFile, OptimizerFile, OverlapFile, RecomputeFile, SoftwareFile,
+    TrainingFile,
 };
 
 /// Longest name of software, in bytes.
@@ -66,6 +66,8 @@ pub(super) fn fill_training(
     }
     if granularity == Granularity::Full {
         usual_method(fill, recompute);
+    } else if recompute.method.is_some() {
+        method(fill, recompute);
     }
     let (recompute_method, recompute_layers) = (recompute.method.clone(), recompute.num_layers);
     let distribute_saved_activations = fill.or(
@@ -136,11 +138,14 @@ pub(super) fn fill_training(
 
 /// How whole layers are recomputed where nobody says: each is a checkpoint, which is all that FSDP2 has.
 fn usual_method(fill: &mut Filler<'_>, recompute: &mut RecomputeFile) {
-    let method = fill.or("training.recompute.method", &mut recompute.method, "uniform".to_owned());
     // How many layers of a stage the other method recomputes is a choice that nobody can make for the plan.
-    if method == "uniform" {
+    if method(fill, recompute) == "uniform" {
         fill.or("training.recompute.num_layers", &mut recompute.num_layers, 1);
     }
+}
+
+fn method(fill: &mut Filler<'_>, recompute: &mut RecomputeFile) -> String {
+    fill.choice("training.recompute.method", &mut recompute.method, "uniform")
 }
 
 /// A constant of the optimizer's update; without a default where the kind has none such.
@@ -151,17 +156,6 @@ fn constant(fill: &mut Filler<'_>, name: &str, slot: &mut Option<f64>, default: 
         None => slot.unwrap_or(0.0),
     };
     fill.real(&field, Some(value));
-    value
-}
-
-/// The same of one that is below 1: what is kept of an average with each step.
-fn decay(fill: &mut Filler<'_>, name: &str, slot: &mut Option<f64>, default: Option<f64>) -> f64 {
-    let value = constant(fill, name, slot, default);
-    if value == 1.0 {
-        let message = format!("{name} is {value}; it must be below 1, or nothing new is ever learnt");
-        let finding = Finding::error(&format!("training.optimizer.{name}"), value, message);
-        fill.findings.push(finding.rule("range of plan files").nearest([0.999]));
-    }
     value
 }
 
@@ -182,10 +176,10 @@ fn fill_optimizer(
     let [beta1, beta2, eps, momentum] = Optimizer::usual(kind).map(|(_, usual)| usual);
     Optimizer {
         kind,
-        beta1: decay(fill, "beta1", &mut optimizer.beta1, beta1),
-        beta2: decay(fill, "beta2", &mut optimizer.beta2, beta2),
+        beta1: constant(fill, "beta1", &mut optimizer.beta1, beta1),
+        beta2: constant(fill, "beta2", &mut optimizer.beta2, beta2),
         eps: constant(fill, "eps", &mut optimizer.eps, eps),
-        momentum: decay(fill, "momentum", &mut optimizer.momentum, momentum),
+        momentum: constant(fill, "momentum", &mut optimizer.momentum, momentum),
         distributed: fill.or("training.optimizer.distributed", &mut optimizer.distributed, true),
         // State on the host needs it.
         precision_aware: fill.or(
@@ -268,25 +262,13 @@ fn fill_overlap(fill: &mut Filler<'_>, overlap: &mut OverlapFile, distributed: b
 }
 
 fn fill_moe(fill: &mut Filler<'_>, moe: &mut MoeFile, gated: bool) -> MoeTraining {
-    let field = "training.moe.capacity_factor";
-    if let Some(factor) = moe.capacity_factor
-        && !(factor > 0.0 && factor <= MAX_RATIO)
-    {
-        let message = format!(
-            "capacity_factor is {factor}; it must be above 0 and at most {MAX_RATIO}, or null to drop no token"
-        );
-        fill.findings.push(
-            Finding::error(field, factor, message)
-                .rule("range of plan files")
-                .nearest([serde_json::Value::Null, 1.0.into()]),
-        );
-    }
+    fill.real("training.moe.capacity_factor", moe.capacity_factor);
     // Who says how tokens spread has made a statement, be it 1.0.
     let unsaid = moe.load_imbalance.is_none() && moe.force_balance != Some(true);
     MoeTraining {
         dispatcher: fill.or("training.moe.dispatcher", &mut moe.dispatcher, Dispatcher::AllToAll),
         backend: fill.or("training.moe.backend", &mut moe.backend, FlexBackend::DeepEp),
-        load_imbalance: fill.or("training.moe.load_imbalance", &mut moe.load_imbalance, 1.0),
+        load_imbalance: fill.fraction("training.moe.load_imbalance", &mut moe.load_imbalance, 1.0),
         load_may_grow: fill.or("training.moe.load_may_grow", &mut moe.load_may_grow, unsaid),
         capacity_factor: moe.capacity_factor,
         pad_to_capacity: fill.or("training.moe.pad_to_capacity", &mut moe.pad_to_capacity, false),

@@ -145,7 +145,7 @@ impl Search {
         for (slot, value) in self.held().into_iter().filter(|(slot, _)| opened(slot.field)) {
             file = with_value(&file, slot.field, &value.into()).ok()?;
         }
-        let errors = Plan::resolve(&file).findings.into_iter().filter(|one| one.severity == Severity::Error);
+        let errors = Plan::judge(&file).findings.into_iter().filter(|one| one.severity == Severity::Error);
         let error = errors.into_iter().next()?;
         let rule = if error.rule.is_empty() { String::new() } else { format!(" ({})", error.rule) };
         Some(format!("{}{rule}", error.message))

@@ -222,7 +222,7 @@ impl Space {
     ) {
         let axes = &request.axes;
         let world = plan.world_size();
-        let usual = |plan: &Plan, field: &str| Shape::of(plan).candidates(field);
+        let usual = |plan: &Plan, field: &str| Shape::of(plan).sizes(field);
         let mut stages = Axis::values(axes.pp.as_ref(), usual(&plan, "layout.pp"));
         let idle_value = |path: &String| axes.settings.get(path).and_then(|values| idle(values));
         let active: Vec<String> = settings

@@ -6,7 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::setting::{
-    MAX_COUNT, MAX_WORLD, MOST, Part, WHOLE, between, json, plan_part, real, switch, text, whole, word,
+    Amount, MAX_COUNT, MAX_WORLD, MOST, Part, Values, WHOLE, between, json, plan_part, real, switch, text,
+    whole, word,
 };
 use super::{Choose, DataFile, Objective, SoftwareFile, TrainingFile};
 use crate::cluster::FailedGpu;
@@ -141,10 +142,10 @@ plan_part! {
         /// Nodes; 1.
         #[serde(default)]
         pub nodes: Option<u64> =
-            whole(1, MAX_WORLD).at(Part::Cluster, "Nodes").stepped().open_if_named("nodes"),
+            whole(1, MAX_WORLD).among(Values::Near).at(Part::Cluster, "Nodes").stepped().open_if_named("nodes"),
         /// GPUs of a node; 8.
         #[serde(default)]
-        pub gpus_per_node: Option<u64> = whole(1, 1024).at(Part::Cluster, "GPUs per node").stepped(),
+        pub gpus_per_node: Option<u64> = whole(1, 1024).among(Values::Near).at(Part::Cluster, "GPUs per node").stepped(),
         /// GPUs joined by NVLink; from the catalogue.
         #[serde(default)]
         pub nvlink_domain: Option<u64> = whole(1, 1024).in_unit("GPUs").at(Part::Cluster, "NVLink domain"),
@@ -189,19 +190,19 @@ plan_part! {
     pub struct LayoutFile {
         /// GPUs that share each matrix; 1.
         pub tp: Option<u64> =
-            whole(1, MAX_WORLD).in_unit("GPUs").at(Part::Axes, "Tensor parallel").stepped().open("tp"),
+            whole(1, MAX_WORLD).in_unit("GPUs").divides(Amount::World).at(Part::Axes, "Tensor parallel").stepped().open("tp"),
         /// Whether norms and residuals are cut over the tensor-parallel group; true when tp > 1.
         pub sp: Option<bool> = switch().at(Part::Axes, "Sequence parallel").open("sp"),
         /// GPUs that share a sequence; 1.
         pub cp: Option<u64> =
-            whole(1, MAX_WORLD).in_unit("GPUs").at(Part::Axes, "Context parallel").stepped().open("cp"),
+            whole(1, MAX_WORLD).in_unit("GPUs").divides(Amount::World).at(Part::Axes, "Context parallel").stepped().open("cp"),
         /// How context parallelism moves keys and values; p2p (all_gather for sparse attention).
         pub cp_kind: Option<CpKind> =
             word(&CpKind::WORDS).at(Part::Ranks, "Context exchange").open("cp_kind"),
         /// Stages of the pipeline; 1.
-        pub pp: Option<u64> = whole(1, MAX_WORLD).at(Part::Axes, "Pipeline stages").stepped().open("pp"),
+        pub pp: Option<u64> = whole(1, MAX_WORLD).divides(Amount::World).at(Part::Axes, "Pipeline stages").stepped().open("pp"),
         /// Model chunks of a stage; 1.
-        pub vpp: Option<u64> = whole(1, 4096).at(Part::Axes, "Chunks per stage").stepped().open("vpp"),
+        pub vpp: Option<u64> = whole(1, 4096).among(Values::Chunks).at(Part::Axes, "Chunks per stage").stepped().open("vpp"),
         /// Schedule of the pipeline; 1f1b, or interleaved with chunks.
         pub schedule: Option<Schedule> = word(&Schedule::WORDS).at(Part::Axes, "Schedule").open("schedule"),
         /// Megatron's layout string, such as `Et*3|(tt|)*29m|L`.
@@ -216,16 +217,18 @@ plan_part! {
         pub account_for_loss: Option<bool> = switch().at(Part::Stages, "Loss is a layer"),
         /// Micro batches that the interleaved schedule takes through a chunk in a row; pp.
         pub microbatch_group_size: Option<u64> =
-            whole(1, MAX_COUNT).at(Part::Stages, "Micro batches in a row"),
+            whole(1, MAX_COUNT).among(Values::Between(Amount::Stages, Amount::MicroBatches))
+                .at(Part::Stages, "Micro batches in a row"),
         /// GPUs that share the experts of a layer; 1.
         pub ep: Option<u64> =
-            whole(1, MAX_WORLD).in_unit("GPUs").at(Part::Axes, "Expert parallel").stepped().open("ep"),
+            whole(1, MAX_WORLD).in_unit("GPUs").divides(Amount::Experts).at(Part::Axes, "Expert parallel").stepped().open("ep"),
         /// GPUs that share each expert; 1 (tp for a model without experts).
         pub etp: Option<u64> =
-            whole(1, MAX_WORLD).in_unit("GPUs").at(Part::Axes, "Expert tensor").stepped().open("etp"),
+            whole(1, MAX_WORLD).in_unit("GPUs").divides(Amount::PartsOfExpert)
+                .at(Part::Axes, "Expert tensor").stepped().open("etp"),
         /// Replicas of HSDP, or Megatron-FSDP's outer size.
         pub dp_replicate: Option<u64> =
-            whole(1, MAX_WORLD).at(Part::Shards, "Replicas").stepped().open("dp_replicate"),
+            whole(1, MAX_WORLD).divides(Amount::Replicas).at(Part::Shards, "Replicas").stepped().open("dp_replicate"),
         /// The vocabulary is padded to a multiple of this times tp (Megatron's `make_vocab_size_divisible_by`); 128.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub vocab_divisible_by: Option<u64> = whole(1, 1 << 20).at(Part::Ranks, "Vocabulary in"),
@@ -277,12 +280,14 @@ plan_part! {
     #[serde(deny_unknown_fields, default)]
     pub struct FsdpFile {
         /// What is split over the sharding group: nothing, the optimizer's state, gradients too, parameters too; all.
-        pub strategy: Option<String> = word(&Strategy::WORDS).at(Part::Shards, "Sharded").open("fsdp_strategy"),
+        pub strategy: Option<String> =
+            word(&Strategy::WORDS).among(Values::Scale).at(Part::Shards, "Sharded").open("fsdp_strategy"),
         /// What is split over the outer group, `no_shard` or `optim`; no_shard.
         pub outer_strategy: Option<String> = word(&["no_shard", "optim"]).at(Part::Shards, "Sharded outside"),
         /// Whether gathered parameters are given back between forward and backward: `default`, `always`, `never`, or to a group of so many ranks; default.
         pub reshard_after_forward: Option<Value> =
-            json(&["default", "always", "never"], "a number of ranks from 2").at(Part::Shards, "Reshard after forward"),
+            json(&["default", "always", "never"], "a number of ranks from 2").divides(Amount::ShardingRanks)
+                .at(Part::Shards, "Reshard after forward"),
         /// Type of the sharded parameters, their gradients and moments (FSDP2); fp32, or the compute type when wider.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub sharded_dtype: Option<Dtype> = word(&WHOLE).at(Part::ShardsMore, "Type of shards"),

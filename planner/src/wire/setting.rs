@@ -17,7 +17,7 @@ pub const MAX_COUNT: u64 = 1 << 32;
 /// Most steps between two things that a run does, and most things that it keeps.
 pub(super) const MOST: u64 = 1_000_000_000;
 /// Most tokens of an expert over the mean; more than any model has experts.
-pub(crate) const MAX_RATIO: f64 = 1e6;
+pub(super) const MAX_RATIO: f64 = 1e6;
 /// The smallest number that a loss can be multiplied by.
 pub(super) const LEAST_SCALE: f64 = 1e-6;
 
@@ -37,6 +37,10 @@ pub struct Setting {
     pub path: &'static str,
     /// What values it takes.
     pub kind: Kind,
+    /// An end of its range that it does not take; none where it takes both.
+    pub but: Option<f64>,
+    /// Which of its values make sense in a plan.
+    pub values: Values,
     /// Unit of its numbers; empty for what is counted, and for what is no number.
     pub unit: &'static str,
     /// Its name in a form.
@@ -77,6 +81,61 @@ pub enum Kind {
     Text,
     /// One of these words, or JSON of a form that is said in the second.
     Json(&'static [&'static str], &'static str),
+}
+
+/// Which values of a setting make sense in a plan, by its sizes: what the buttons of a form step through, a search chooses from, and
+/// is tried in place of a value that breaks a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// Any that its kind allows.
+    Any,
+    /// Numbers that divide an amount.
+    Divisors(Amount),
+    /// Multiples of the first amount, up to about the second.
+    Multiples(Amount, Option<Amount>),
+    /// From the first amount to the second.
+    Between(Amount, Amount),
+    /// An amount, or 0.
+    NoneOr(Amount),
+    /// The next ones, and those that are powers of two away.
+    Near,
+    /// Chunks that the layers of a stage can be cut into.
+    Chunks,
+    /// Words, of which each is more than the one before.
+    Scale,
+}
+
+/// A number that follows from the rest of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// GPUs in all.
+    World,
+    /// Replicas (data parallel).
+    Replicas,
+    /// Ranks with other tokens of a batch: replicas, and the ranks that share a sequence.
+    DataRanks,
+    /// Ranks that parameters are sharded over.
+    ShardingRanks,
+    /// Stages of the pipeline.
+    Stages,
+    /// Layers of a stage.
+    LayersOfStage,
+    /// Layers of the model but one.
+    LayersButOne,
+    /// Experts of a layer.
+    Experts,
+    /// Parts of an expert's width that GPUs can hold.
+    PartsOfExpert,
+    /// Positions that the model has learned.
+    Positions,
+    /// Parts that a sequence is cut into.
+    PartsOfSequence,
+    /// Sequences of a step.
+    GlobalBatch,
+    /// Sequences of a micro batch of all replicas.
+    SequencesAtOnce,
+    /// Micro batches of a step.
+    MicroBatches,
 }
 
 /// An axis that a search may choose.
@@ -229,7 +288,18 @@ const fn told(text: &'static str) -> &'static str {
 }
 
 const fn of(kind: Kind) -> Setting {
-    Setting { path: "", kind, unit: "", label: "", part: Part::Apart, stepped: false, axis: None, about: "" }
+    Setting {
+        path: "",
+        kind,
+        but: None,
+        values: Values::Any,
+        unit: "",
+        label: "",
+        part: Part::Apart,
+        stepped: false,
+        axis: None,
+        about: "",
+    }
 }
 
 impl Setting {
@@ -241,6 +311,21 @@ impl Setting {
     /// The same in a unit.
     pub(super) const fn in_unit(self, unit: &'static str) -> Setting {
         Setting { unit, ..self }
+    }
+
+    /// The same without an end of its range.
+    pub(super) const fn but(self, end: f64) -> Setting {
+        Setting { but: Some(end), ..self }
+    }
+
+    /// The same where the numbers that divide an amount alone make sense.
+    pub(super) const fn divides(self, amount: Amount) -> Setting {
+        self.among(Values::Divisors(amount))
+    }
+
+    /// The same where some values alone make sense.
+    pub(super) const fn among(self, values: Values) -> Setting {
+        Setting { values, ..self }
     }
 
     /// The same with buttons that step through valid values.
@@ -305,6 +390,11 @@ impl Setting {
     /// What it is, and what holds where nothing is said.
     pub fn about(&self) -> &'static str {
         self.about.trim_start()
+    }
+
+    /// Whether a whole number is in its range.
+    pub fn has(&self, value: u64) -> bool {
+        matches!(self.kind, Kind::Whole { least, most } if (least..=most).contains(&value))
     }
 
     /// The words that it takes; none where it takes no words.

@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::setting::{
-    LEAST_SCALE, MASTERS, MAX_COUNT, MAX_RATIO, MAX_WORLD, MOMENTS, Part, WHOLE, between, plan_part, real,
-    switch, whole, word, words,
+    Amount, LEAST_SCALE, MASTERS, MAX_COUNT, MAX_RATIO, MAX_WORLD, MOMENTS, Part, Values, WHOLE, between,
+    plan_part, real, switch, whole, word, words,
 };
 use crate::model::MAX_LAYERS;
 use crate::settings::{
@@ -24,13 +24,16 @@ plan_part! {
     pub struct TrainingFile {
         /// Tokens of a sequence; 4096.
         pub seq_len: Option<u64> =
-            whole(1, MAX_COUNT).in_unit("tokens").at(Part::Training, "Sequence length"),
+            whole(1, MAX_COUNT).in_unit("tokens").among(Values::Multiples(Amount::PartsOfSequence, Some(Amount::Positions)))
+                .at(Part::Training, "Sequence length"),
         /// Sequences of a micro batch; 1.
         pub micro_batch_size: Option<u64> =
-            whole(1, 1 << 20).in_unit("sequences").at(Part::Training, "Micro batch").stepped().open("micro_batch_size"),
+            whole(1, 1 << 20).in_unit("sequences").divides(Amount::GlobalBatch)
+                .at(Part::Training, "Micro batch").stepped().open("micro_batch_size"),
         /// Sequences of a step; 256.
         pub global_batch_size: Option<u64> =
-            whole(1, MAX_COUNT).in_unit("sequences").at(Part::Training, "Global batch").stepped(),
+            whole(1, MAX_COUNT).in_unit("sequences").among(Values::Multiples(Amount::SequencesAtOnce, None))
+                .at(Part::Training, "Global batch").stepped(),
         /// Compute type, or a low-precision recipe on top of bf16; bf16.
         pub dtype: Option<Precision> =
             word(&Precision::WORDS).at(Part::Training, "Precision").open_if_named("precision"),
@@ -42,11 +45,11 @@ plan_part! {
         /// First layers that a low-precision recipe leaves in bf16; 0.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub bf16_first_layers: Option<u64> =
-            whole(0, MAX_LAYERS).at(Part::LowPrecision, "First layers in bf16"),
+            whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "First layers in bf16"),
         /// Last layers that a low-precision recipe leaves in bf16; 0.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub bf16_last_layers: Option<u64> =
-            whole(0, MAX_LAYERS).at(Part::LowPrecision, "Last layers in bf16"),
+            whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "Last layers in bf16"),
         /// Whether a low-precision recipe multiplies in 8 bits within attention too; false.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fp8_attention: Option<bool> = switch().at(Part::LowPrecision, "Attention too"),
@@ -88,7 +91,7 @@ plan_part! {
         /// What is captured as CUDA graphs; none.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cuda_graphs: Option<CudaGraphs> =
-            word(&CudaGraphs::WORDS).at(Part::Software, "CUDA graphs").open("cuda_graphs"),
+            word(&CudaGraphs::WORDS).among(Values::Scale).at(Part::Software, "CUDA graphs").open("cuda_graphs"),
         /// Modules that are captured when scoped; none named.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cuda_graph_modules: Option<Vec<String>> = words(GRAPH_MODULES).at(Part::Software, "Captured"),
@@ -150,23 +153,23 @@ plan_part! {
             between(0.0, 1.0).at(Part::OptimizerState, "Part on the host").open_if_named("optimizer_offload"),
         /// Groups into which data parallelism is divided, each with a whole set of optimizer state; 1.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub instances: Option<u64> = whole(1, MAX_WORLD).at(Part::OptimizerState, "Instances"),
+        pub instances: Option<u64> = whole(1, MAX_WORLD).divides(Amount::DataRanks).at(Part::OptimizerState, "Instances"),
         /// Whether Megatron-Core, not a precision-aware optimizer, keeps fp32 master weights and hands over gradients in
         /// fp32; true with 8-bit recipes but delayed scaling. Megatron Bridge does so in bf16 runs too.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub core_master: Option<bool> = switch().at(Part::OptimizerState, "Masters by Megatron-Core"),
         /// Decay of the first moment; 0.9. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub beta1: Option<f64> = between(0.0, 1.0).at(Part::Update, "Beta 1"),
+        pub beta1: Option<f64> = between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 1"),
         /// Decay of the second moment; 0.95. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub beta2: Option<f64> = between(0.0, 1.0).at(Part::Update, "Beta 2"),
+        pub beta2: Option<f64> = between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 2"),
         /// What is added to the root of the second moment; 1e-8. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub eps: Option<f64> = real(0.0).at(Part::Update, "Epsilon"),
         /// Momentum of SGD, 0.9, and of Muon, 0.95.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub momentum: Option<f64> = between(0.0, 1.0).at(Part::Update, "Momentum"),
+        pub momentum: Option<f64> = between(0.0, 1.0).but(1.0).at(Part::Update, "Momentum"),
     }
 }
 
@@ -213,7 +216,7 @@ plan_part! {
     pub struct RecomputeFile {
         /// Nothing, the modules named (selective) or whole layers (full); none.
         pub granularity: Option<Granularity> =
-            word(&Granularity::WORDS).at(Part::Recompute, "Recompute").open("recompute"),
+            word(&Granularity::WORDS).among(Values::Scale).at(Part::Recompute, "Recompute").open("recompute"),
         /// Modules recomputed when selective.
         pub modules: Option<Vec<String>> = words(RECOMPUTE_MODULES).at(Part::Recompute, "Recomputed modules"),
         /// Whether every so many layers are a checkpoint (`uniform`), or so many layers of each chunk are (`block`), when full; uniform.
@@ -240,7 +243,8 @@ plan_part! {
         pub fraction: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Part of their bytes"),
         /// First layers of which all that is saved is moved; 0.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub layers: Option<u64> = whole(0, MAX_LAYERS).at(Part::Activations, "Whole layers on the host"),
+        pub layers: Option<u64> =
+            whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersButOne)).at(Part::Activations, "Whole layers on the host"),
     }
 }
 
@@ -303,7 +307,8 @@ plan_part! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub force_balance: Option<bool> = switch().at(Part::Experts, "Forced balance"),
         /// Tokens that an expert takes over the mean; null drops none.
-        pub capacity_factor: Option<f64> = between(0.0, MAX_RATIO).at(Part::Experts, "Capacity factor"),
+        pub capacity_factor: Option<f64> =
+            between(0.0, MAX_RATIO).but(0.0).at(Part::Experts, "Capacity factor"),
         /// Whether every expert's input is padded to its capacity; false.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub pad_to_capacity: Option<bool> = switch().at(Part::Experts, "Pad to capacity"),

@@ -27,11 +27,6 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
 
 pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     let moe = &shape.training.moe;
-    let rule = "the busiest rank has at least the mean";
-    if !(moe.load_imbalance >= 1.0 && moe.load_imbalance.is_finite()) {
-        let text = "the busiest rank's tokens over the mean can't be below 1".to_owned();
-        broken.refuse("training.moe.load_imbalance", moe.load_imbalance, rule, text, [1.0]);
-    }
     let rule = "padding to capacity needs a capacity factor (Megatron-Core transformer_config)";
     broken.require(!moe.pad_to_capacity || moe.capacity_factor.is_some(), PAD, true, rule, || {
         "there is no capacity to pad to: training.moe.capacity_factor is null".to_owned()

@@ -4,7 +4,6 @@
 //! Sources are Megatron-Core's `transformer_config`, `model_parallel_config` and `optimizer_config`, and Megatron-LM's
 //! `validate_args`, unless a rule says otherwise.
 
-mod alternatives;
 mod experts;
 mod graphs;
 mod model;
@@ -15,8 +14,6 @@ mod precision;
 mod recompute;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use alternatives::alternatives;
 
 use crate::finding::{clip, nearest_names};
 use crate::layout::{Broken, Owner, Shape};

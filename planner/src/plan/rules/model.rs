@@ -58,12 +58,11 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
         return;
     }
     let modules = shape.architecture.mtp_layers;
-    if modules > 0 {
-        let text = format!(
+    broken.require(modules == 0, "training.mtp_layers", modules, STREAMS_RULE, || {
+        format!(
             "a model with hyper-connections has no multi-token prediction yet, and mtp_layers is {modules}"
-        );
-        broken.refuse("training.mtp_layers", modules, STREAMS_RULE, text, [0]);
-    }
+        )
+    });
     let full = shape.training.recompute == Granularity::Full;
     broken.require(!full, "training.recompute.granularity", "full", STREAMS_RULE, || {
         "a model with hyper-connections can't be recomputed in full; take selective with the module mhc"

@@ -20,10 +20,9 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     refuse_names(FIELD, RULE, modules, OFFLOAD_MODULES, broken, |module| wrong(shape, module));
     let graphed = training.cuda_graphs == CudaGraphs::Scoped && names(&training.cuda_graph_modules, "moe");
     let mut need = |holds: bool, why: &str| {
-        if !holds {
-            let text = format!("activations can wait on the host only {why}");
-            broken.refuse(FIELD, modules.join(", "), RULE, text, [""; 0]);
-        }
+        broken.require(holds, FIELD, modules.join(", "), RULE, || {
+            format!("activations can wait on the host only {why}")
+        });
     };
     let engine = training.implementation == Implementation::TransformerEngine;
     need(engine, "with implementation transformer_engine, and it is local");

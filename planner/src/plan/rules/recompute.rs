@@ -1,9 +1,6 @@
 //! Recomputation of activations.
 
-use serde_json::Value;
-
 use super::{names, refuse_names};
-use crate::finding::clip;
 use crate::layout::{Broken, Shape};
 use crate::model::{Attention, MixerRef};
 use crate::settings::{Granularity, RECOMPUTE_MODULES};
@@ -82,26 +79,13 @@ fn wrong(shape: &Shape<'_>, module: &str) -> Option<&'static str> {
 fn method(shape: &Shape<'_>, broken: &mut Broken) {
     const FIELD: &str = "training.recompute.method";
     let training = shape.training;
-    let mut wrong = |value: Value, message: String, nearest: &[&str]| {
-        broken.refuse(FIELD, value, RULE, message, nearest.iter().copied());
-    };
-    match (training.recompute, training.recompute_method.as_deref()) {
-        (Granularity::Full, Some("uniform" | "block")) if training.recompute_layers.is_some() => {}
-        (Granularity::Full, method @ (None | Some("uniform" | "block"))) => {
-            let message = "full recomputation needs a method (uniform or block) and num_layers: each so many layers are a checkpoint, or so many layers of a stage are recomputed".to_owned();
-            let nearest: &[&str] = if method.is_none() { &["uniform", "block"] } else { &[] };
-            wrong(method.into(), message, nearest);
-        }
-        (Granularity::None, None) => {}
-        (Granularity::Selective, method) if method.is_some() || training.recompute_layers.is_some() => {
-            let message =
-                "selective recomputation takes neither a method nor num_layers: it names modules".to_owned();
-            wrong(method.map(clip).into(), message, &[]);
-        }
-        (_, Some(method)) if !["uniform", "block"].contains(&method) => {
-            let message = format!("method is `{}`; allowed are uniform, block", clip(method));
-            wrong(clip(method).into(), message, &["uniform", "block"]);
-        }
-        _ => {}
-    }
+    let (method, layers) = (training.recompute_method.as_deref(), training.recompute_layers);
+    let counted = training.recompute != Granularity::Full || layers.is_some();
+    broken.require(counted, FIELD, method, RULE, || {
+        "full recomputation needs a method (uniform or block) and num_layers: each so many layers are a checkpoint, or so many layers of a stage are recomputed".to_owned()
+    });
+    let named = training.recompute == Granularity::Selective && (method.is_some() || layers.is_some());
+    broken.require(!named, FIELD, method, RULE, || {
+        "selective recomputation takes neither a method nor num_layers: it names modules".to_owned()
+    });
 }
