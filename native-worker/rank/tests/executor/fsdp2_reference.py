@@ -145,8 +145,8 @@ def put(decoder, weights):
 
 
 def by_torch(setting, weights):
-    """Of each rank: the bytes, the first shards, and of each step losses of tokens, norm, shards of gradients and weights. In
-    fp64 it goes its own way from the first of the weights; in other types each step begins from those."""
+    """The work of each rank, which gives the bytes, the first shards, and of each step losses of tokens, norm, shards of gradients
+    and weights. In fp64 it goes its own way from the first of the weights; in other types each step begins from those."""
 
     def work(rank):
         decoder = sharded(setting, loaded(setting, weights[0], setting.exact))
@@ -163,7 +163,7 @@ def by_torch(setting, weights):
                     put(decoder, weights[step])
         return found
 
-    return on_ranks(setting.world, work)
+    return work
 
 
 def without_rounding(setting, step, weights):
@@ -232,21 +232,30 @@ def updated(setting, weights, gradients, norms):
     return most
 
 
-def check(folder, figures):
-    with open(f"{folder}/plan.json") as file:
-        setting = Setting(json.load(file))
-    ranks = range(setting.world)
-    read = lambda what, step: [placed(f"{folder}/dump/{what}-{step:05}.rank-{rank:05}", setting.model) for rank in ranks]
-    steps = range(1, setting.steps + 1)
-    dumps = {"weights": [read("weights", step) for step in (0, *steps)], "gradients": [None, *(read("gradients", step) for step in steps)]}
-    weights = [wholes_of(of_step) for of_step in dumps["weights"]]
-    torchs = by_torch(setting, weights)
-    for rank, (own, other) in enumerate(zip(dumps["weights"][0], torchs)):
+class Run:
+    """What a run has left, and what is known of it besides."""
+
+    def __init__(self, folder, figures):
+        with open(f"{folder}/plan.json") as file:
+            self.setting = Setting(json.load(file))
+        self.figures, self.steps = json.loads(figures), range(1, self.setting.steps + 1)
+        name = lambda what, step, rank: f"{folder}/dump/{what}-{step:05}.rank-{rank:05}"
+        read = lambda what, step: [placed(name(what, step, rank), self.setting.model) for rank in range(self.setting.world)]
+        self.weights = [read("weights", step) for step in (0, *self.steps)]
+        self.gradients = [None, *(read("gradients", step) for step in self.steps)]
+        self.whole_weights = [wholes_of(of_step) for of_step in self.weights]
+
+
+def compare(run, torchs):
+    """Holds a run against what torch's ranks have given."""
+    setting, figures, weights = run.setting, run.figures, run.whole_weights
+    dumps = {"weights": run.weights, "gradients": run.gradients}
+    for rank, (own, other) in enumerate(zip(run.weights[0], torchs)):
         same_places(f"rank {rank}", own, other["start"])
         assert all(torch.equal(own[name][~own[name].isnan()], value[~value.isnan()]) for name, value in other["start"].items())
         assert figures["bytes"][rank] == other["bytes"], f"rank {rank} keeps {figures['bytes'][rank]} bytes, in torch {other['bytes']}"
     gradients, off = [], []
-    for step in steps:
+    for step in run.steps:
         there = [of_rank["steps"][step - 1] for of_rank in torchs]
         for what in ("gradients", "weights"):
             for rank, (own, other) in enumerate(zip(dumps[what][step], there)):
@@ -268,6 +277,14 @@ def check(folder, figures):
     print(f"{setting.steps} steps and {len(weights[0])} parameters on {setting.world} ranks {said}")
 
 
+def main():
+    runs = [Run(folder, figures) for folder, figures in zip(sys.argv[1::2], sys.argv[2::2])]
+    for world in sorted({run.setting.world for run in runs}):
+        of_world = [run for run in runs if run.setting.world == world]
+        works = [by_torch(run.setting, run.whole_weights) for run in of_world]
+        for run, torchs in zip(of_world, on_ranks(world, works)):
+            compare(run, torchs)
+
+
 if __name__ == "__main__":
-    for folder, figures in zip(sys.argv[1::2], sys.argv[2::2]):
-        check(folder, json.loads(figures))
+    main()

@@ -204,26 +204,28 @@ def trained(setting, decoder, rank, tokens, steps):
         optimizer.zero_grad()
 
 
-def on_ranks(world, work):
-    """What `work` gives on each of so many processes that talk by gloo. They are forks: importing torch takes seconds."""
+def on_ranks(world, works):
+    """What each of the works gives on each of so many processes that talk by gloo. They are forks: importing torch takes seconds.
+    All works are done by the same ones, one after the other: what torch does for the first time takes longer than most works."""
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(world):
             child = os.fork()
             if child == 0:
-                code = 1
+                code, number = 1, None
                 try:
                     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
                     torch.set_num_threads(1)
                     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
-                    found = work(rank)
-                    with open(f"{folder}/{rank}", "wb") as file:
-                        pickle.dump(found, file)
+                    for number, work in enumerate(works):
+                        with open(f"{folder}/{number}-{rank}", "wb") as file:
+                            pickle.dump(work(rank), file)
                     dist.barrier()
                     dist.destroy_process_group()
                     code = 0
                 except BaseException:
                     traceback.print_exc()
+                    print(f"rank {rank} of {world} failed in work {number}", file=sys.stderr)
                 finally:
                     sys.stdout.flush()
                     sys.stderr.flush()
@@ -239,7 +241,7 @@ def on_ranks(world, work):
                     except ProcessLookupError:
                         pass
                 sys.exit("a rank failed")
-        return [pickle.load(open(f"{folder}/{rank}", "rb")) for rank in range(world)]
+        return [[pickle.load(open(f"{folder}/{number}-{rank}", "rb")) for rank in range(world)] for number in range(len(works))]
 
 
 def timed(setting, steps):
@@ -257,7 +259,7 @@ def timed(setting, steps):
                 start = time.perf_counter()
         return seconds
 
-    return [max(step) for step in zip(*on_ranks(setting.world, work))]
+    return [max(step) for step in zip(*on_ranks(setting.world, [work])[0])]
 
 
 def main():
