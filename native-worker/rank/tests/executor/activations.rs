@@ -5,8 +5,13 @@ use serde_json::{Value, json};
 
 use crate::harness::{Run, set};
 
-/// A model whose activations are larger than its weights, on two ranks.
+/// A model whose activations are larger than its weights, on two ranks. Each replica has two micro batches: the first gradients
+/// and what is added to them. Where stages have several at once it has four, so that those in flight are not all.
 fn dense(layout: Value, recompute: Value) -> Value {
+    let axis = |name: &str| layout[name].as_u64().unwrap_or(1);
+    let stages = axis("pp");
+    let replicas = 2 / (axis("tp") * axis("cp") * stages);
+    let batch = 2 * replicas * if stages > 1 { 4 } else { 2 };
     json!({
         "version": 1,
         "model": {"architecture": {
@@ -16,7 +21,7 @@ fn dense(layout: Value, recompute: Value) -> Value {
         "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": 2},
         "runtime": "native",
         "layout": layout,
-        "training": {"seq_len": 128, "micro_batch_size": 2, "global_batch_size": 8, "dtype": "fp32", "recompute": recompute},
+        "training": {"seq_len": 128, "micro_batch_size": 2, "global_batch_size": batch, "dtype": "fp32", "recompute": recompute},
         "run": {"steps": 1},
     })
 }

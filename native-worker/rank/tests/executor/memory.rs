@@ -103,7 +103,8 @@ fn norms_of_heads_keep_what_is_predicted() {
     for norm in ["per_head", "plain", "full", "per_head_layer", "each_head"] {
         for (dtype, kv_heads) in [("fp32", 4), ("bf16", 4), ("fp32", 1)] {
             let mut plan = tiny(1, 1);
-            set(&mut plan, "run.steps", 3);
+            // The first has no state of an optimizer before its update, and the second is what all others are.
+            set(&mut plan, "run.steps", 2);
             for (name, value) in
                 [("hidden_size", 128), ("ffn_hidden_size", 1024), ("vocab_size", 256), ("num_layers", 4)]
             {

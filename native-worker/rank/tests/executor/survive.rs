@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use planner::wire::{Event, Outcome};
 
-use crate::harness::{Run, set, tiny};
+use crate::harness::{Finished, Run, set, tiny};
 
 /// Sets how large a file the ranks may make. A file that is that large takes no byte more, as on a full disk.
 pub fn limit_files(run: &Run, ranks: usize, bytes: &str) {
@@ -74,7 +74,8 @@ fn ranks_end_after_their_step_when_the_launcher_is_gone() {
     run.wait_for_steps(2);
     run.let_go();
     let finished = run.finish(Duration::from_secs(20));
-    assert!(finished.iter().all(|finished| !finished.success && finished.stderr.contains("4242")));
+    let tells = |finished: &Finished| !finished.success && finished.stderr.contains("4242");
+    assert!(finished.iter().all(tells), "{finished:?}");
     check_ended(&run, 4);
 }
 
