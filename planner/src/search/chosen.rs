@@ -24,12 +24,17 @@ impl Search {
     /// more memory, in steps of a share of the GPU's, then the best.
     pub(super) fn simplest_first(&self, ranked: &mut [Ranked]) {
         let Some(best) = ranked.first() else { return };
-        let of = |(scored, seconds): &Ranked| {
-            self.key(&Scored { seconds: seconds.unwrap_or(scored.seconds), ..*scored })
+        // Like with like: by the simulation where both were simulated, else by the closed form.
+        let alike = |one: &&(usize, &Ranked)| {
+            let (scored, seconds) = one.1;
+            let [own, first] = match (seconds, best.1) {
+                (Some(own), Some(first)) => {
+                    [Scored { seconds: *own, ..*scored }, Scored { seconds: first, ..best.0 }]
+                }
+                _ => [*scored, best.0],
+            };
+            self.key(&own).is_like(&self.key(&first), self.request.objective)
         };
-        let (first, simulated, objective) = (of(best), best.1.is_some(), self.request.objective);
-        let alike =
-            |one: &&(usize, &Ranked)| one.1.1.is_some() == simulated && of(one.1).is_like(&first, objective);
         let simple = |(place, (scored, _)): &(usize, &Ranked)| {
             let subspace = self.space.subspaces.get(scored.candidate.subspace as usize);
             let class = subspace.map_or(u8::MAX, |subspace| subspace.classes.class(&scored.candidate));

@@ -6,7 +6,6 @@ use super::options::{Body, ScriptOptions, Task};
 use super::site::Site;
 use planner::finding::{Finding, has_error};
 use planner::json::indented;
-use planner::plan::Plan;
 use planner::wire::PlanFile;
 
 /// The files that the command reads and writes.
@@ -54,15 +53,14 @@ pub fn command_line(words: &[String]) -> String {
 }
 
 /// A text to paste: it writes the plan and the site to files and calls the command, whose output is the script that
-/// is written. None where that is not written, or has an error among its `findings`, which may be a secret
-/// that must not be copied.
+/// [`super::script_around`] gave with these `findings`. None where one is an error, which may be a secret that must not be
+/// copied.
 pub fn as_command_line(
     file: &PlanFile,
     site: &Site,
     options: &ScriptOptions,
     findings: &[Finding],
 ) -> Option<String> {
-    Plan::resolve(file).plan?;
     if has_error(findings) {
         return None;
     }

@@ -17,7 +17,7 @@ pub mod footer;
 pub mod frame;
 mod further;
 mod header;
-pub mod images;
+mod images;
 mod measure;
 mod mounts;
 mod options;

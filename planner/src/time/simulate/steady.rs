@@ -6,6 +6,8 @@ use crate::schedule::{ActionKind, Pipeline};
 
 /// Difference of starts that rounding makes, as a share of the step.
 const ROUNDING: f64 = 1e-12;
+/// Groups after which a rhythm is looked for at least, where one is of as many micro batches as there are stages.
+const LEAST_LONGEST: u64 = 4;
 
 /// From the start of the first action to the end of the last, as [`simulate`] has it but for rounding. Of `most` actions at most:
 /// a step of more has to have a rhythm that shows in as many.
@@ -31,7 +33,7 @@ pub(super) struct Rhythm {
     forwards: u64,
     /// Most forwards before the first backward of a stage.
     ahead: u64,
-    /// Most groups after which it is looked for to come again: transfers make it as long as there are stages.
+    /// Most groups after which it is looked for to come again: transfers make it as many micro batches as there are stages.
     longest: u64,
 }
 
@@ -42,7 +44,7 @@ impl Rhythm {
         let group = (pipeline.schedule.kind().rhythm?)(pipeline);
         let ahead = stages.saturating_mul(2).saturating_add(chunks.saturating_sub(1).saturating_mul(group));
         let forwards = group.saturating_mul(chunks).max(1);
-        Some(Rhythm { group, forwards, ahead, longest: stages.max(1) })
+        Some(Rhythm { group, forwards, ahead, longest: stages.div_ceil(group.max(1)).max(LEAST_LONGEST) })
     }
 
     /// By fewer micro batches, as many as it takes to find the rhythm; none where that is no less work, or takes more than `most`
@@ -71,7 +73,7 @@ impl Rhythm {
                     return Some(timeline.seconds + ((all - groups - rest) / period) as f64 * seconds);
                 }
             }
-            groups *= 2;
+            groups += groups / 2;
         }
         None
     }

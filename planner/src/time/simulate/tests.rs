@@ -328,3 +328,16 @@ fn a_step_of_any_number_of_micro_batches_has_a_length_where_its_rhythm_shows() {
     let costs = StageCosts::uniform(&all, SECONDS);
     assert!(matches!(simulated_length(&all, &costs, 1 << 14), Err(SimulationError::TooLong { .. })));
 }
+
+#[test]
+fn the_length_of_a_deep_pipeline_is_found_by_few_of_its_actions() {
+    for (schedule, stages, chunks) in
+        [(Schedule::OneFOneB, 64, 1), (Schedule::Interleaved, 64, 2), (Schedule::Interleaved, 32, 4)]
+    {
+        let pipeline = pipeline(schedule, stages, chunks, 128 * stages);
+        // Hidden behind computing, as interleaved schedules have their transfers.
+        let costs = StageCosts { transfer: 0.01, exposed: 0.0, ..StageCosts::uniform(&pipeline, SECONDS) };
+        let length = simulated_length(&pipeline, &costs, 1 << 18);
+        assert!(length.is_ok(), "{schedule:?} {stages} {chunks}: {length:?}");
+    }
+}
