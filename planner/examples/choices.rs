@@ -40,7 +40,7 @@ fn main() {
         let mut file = planner::parse_plan(&file.to_string()).expect("a plan file");
         // The framework goes with the runtime that is chosen.
         if axes.iter().all(|axis| axis != "runtime") {
-            file = planner::plan::with_usual_framework(&file);
+            file = planner::software::with_usual_framework(&file);
         }
         let (begun, spent) = (Instant::now(), processor_seconds());
         let choice = Choice::of(&file).expect("it can be read").expect("something is open");

@@ -7,7 +7,7 @@ use miniz_oxide::inflate::decompress_to_vec_with_limit;
 use serde_json::Value;
 
 use crate::finding::Finding;
-use crate::plan::parse_plan;
+use crate::parse::parse_plan;
 use crate::wire::PlanFile;
 
 /// Longest link text that is read, in bytes.

@@ -3,9 +3,9 @@
 
 use crate::cluster::gpu_of_driver;
 use crate::finding::{Finding, has_error};
-use crate::layout::executor_limits;
 use crate::memory;
 use crate::plan::Plan;
+use crate::rules::executor_limits;
 use crate::twin::{device, twin};
 use crate::units::{Bytes, thousands};
 use crate::wire::{Machine, MemoryAnswer, PlanFile};

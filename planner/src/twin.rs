@@ -297,7 +297,7 @@ fn gather(leaves: &mut Map<String, Value>, path: String, value: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::executor_limits;
+    use crate::rules::executor_limits;
 
     fn plan(model: Value, gpus: u64, layout: Value, training: Value) -> Plan {
         let text = json!({"version": 1, "model": model, "layout": layout, "training": training,

@@ -1,8 +1,9 @@
 //! Where a number comes from: formula, inputs, source.
 
+use crate::answer::estimate;
 use crate::memory::{RESERVED_OVER_ALLOCATED, interval_in_words, live_chunks};
 use crate::model;
-use crate::plan::{Plan, estimate};
+use crate::plan::Plan;
 use crate::runtime::Runtime;
 use crate::shard::stage_families;
 use crate::time;

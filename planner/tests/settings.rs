@@ -7,7 +7,8 @@
 mod draw;
 
 use planner::Plan;
-use planner::plan::{json_schema, parse_plan, said};
+use planner::parse::{parse_plan, said};
+use planner::reference::json_schema;
 use serde_json::{Value, json};
 
 /// A field's value at a path.
@@ -98,7 +99,7 @@ fn broken(schema: &Value, value: &Value, path: &str) -> Option<String> {
 
 #[test]
 fn the_reference_of_settings_is_what_the_rows_say() {
-    is_written("settings.md", &planner::plan::settings_reference());
+    is_written("settings.md", &planner::reference::settings_reference());
     let schema = serde_json::to_string_pretty(&json_schema()).expect("text");
     is_written("plan.schema.json", &format!("{schema}\n"));
 }

@@ -61,7 +61,7 @@ fn benches(criterion: &mut Criterion) {
     }
     let (_, even) = plan("deepseek-v3", 256, r#"{"ep":8}"#);
     criterion.bench_function("layouts of DeepSeek-V3 on 2,048 GPUs", |bench| {
-        bench.iter(|| planner::layout::valid_layouts(&even));
+        bench.iter(|| planner::rules::valid_layouts(&even));
     });
 }
 

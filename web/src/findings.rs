@@ -2,7 +2,8 @@
 
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
-use planner::search::{AXES, open_everything};
+use planner::search::open_everything;
+use planner::wire::AXES;
 use serde_json::Value;
 
 use crate::state::{paths, store};

@@ -108,6 +108,7 @@ fn arrows(folder: &Path) -> Arrows {
     let mut home: BTreeMap<String, String> =
         root.modules.iter().map(|room| (room.clone(), room.clone())).collect();
     home.extend(root.handed_on);
+    let mut sources: BTreeMap<&String, Vec<Source>> = BTreeMap::new();
     for room in &root.modules {
         let mut files = vec![(file_of(folder, room), 1)];
         while let Some((file, depth)) = files.pop() {
@@ -121,9 +122,35 @@ fn arrows(folder: &Path) -> Arrows {
             let at_root = source.named.iter().filter(|(supers, _)| *supers == 0 || *supers == depth);
             let others = at_root.filter_map(|(_, name)| home.get(name)).filter(|other| *other != room);
             found.get_mut(room).unwrap().extend(others.cloned());
+            sources.entry(room).or_default().push(source);
         }
     }
+    let elsewhere = added_elsewhere(&sources);
+    for (room, sources) in &sources {
+        let called = sources.iter().flat_map(|source| &source.called);
+        let others = called.filter_map(|name| elsewhere.get(name)).filter(|other| other != room);
+        found.get_mut(*room).unwrap().extend(others.cloned());
+    }
     found
+}
+
+/// Functions that a room adds to a type of another one, with that room: whoever calls one names the room, though no path says so.
+/// Only those of a name that the crate has once.
+fn added_elsewhere(sources: &BTreeMap<&String, Vec<Source>>) -> BTreeMap<String, String> {
+    let mut times: BTreeMap<&String, usize> = BTreeMap::new();
+    for function in sources.values().flatten().flat_map(|source| &source.functions) {
+        *times.entry(function).or_default() += 1;
+    }
+    let mut added = BTreeMap::new();
+    for (room, sources) in sources {
+        let own: BTreeSet<&String> = sources.iter().flat_map(|source| &source.types).collect();
+        let of_others =
+            sources.iter().flat_map(|source| &source.added).filter(|(owner, _)| !own.contains(owner));
+        for (_, function) in of_others.filter(|(_, function)| times[function] == 1) {
+            added.insert(function.clone(), (*room).clone());
+        }
+    }
+    added
 }
 
 fn file_of(folder: &Path, module: &str) -> PathBuf {
@@ -140,6 +167,14 @@ struct Source {
     named: BTreeSet<(usize, String)>,
     /// What is taken out of modules by `use module::..`, and out of which.
     handed_on: Vec<(String, String)>,
+    /// Types that it declares.
+    types: BTreeSet<String>,
+    /// Functions, each as often as it is declared.
+    functions: Vec<String>,
+    /// Functions that it adds to types, with the type.
+    added: Vec<(String, String)>,
+    /// Functions that are called of a value or a type.
+    called: BTreeSet<String>,
 }
 
 fn read(file: &Path) -> Source {
@@ -178,10 +213,50 @@ impl Source {
                         self.handed_on.extend(names.into_iter().map(|name| (name, module.clone())));
                     }
                 }
+                TokenTree::Ident(word) if word == "struct" || word == "enum" => {
+                    self.types.extend(tokens.peek().map(ToString::to_string));
+                }
+                TokenTree::Ident(word) if word == "fn" => {
+                    self.functions.extend(tokens.peek().map(ToString::to_string));
+                }
+                TokenTree::Ident(word) if word == "impl" => self.add_impl(&mut tokens),
+                TokenTree::Punct(mark) if mark.as_char() == '.' || mark.as_char() == ':' => {
+                    let mut ahead = tokens.clone();
+                    if let (Some(TokenTree::Ident(word)), Some(TokenTree::Group(_))) =
+                        (ahead.next(), ahead.next())
+                    {
+                        self.called.insert(word.to_string());
+                    }
+                }
                 TokenTree::Ident(word) if word == "crate" => self.add_path(0, &mut tokens),
                 TokenTree::Ident(word) if word == "super" => self.add_path(1, &mut tokens),
                 _ => {}
             }
+        }
+    }
+
+    /// Adds an `impl`: of a type's own functions what they are of; what a trait asks for is the trait's.
+    fn add_impl(&mut self, tokens: &mut Tokens) {
+        let mut words: Vec<String> = Vec::new();
+        let (mut inside, mut arrow) = (0, false);
+        for token in tokens.by_ref() {
+            match &token {
+                TokenTree::Group(body) if body.delimiter() == Delimiter::Brace => {
+                    if let [owner] = &words[..] {
+                        self.added.extend(functions(body.stream()).map(|name| (owner.clone(), name)));
+                    }
+                    self.add(body.stream());
+                    return;
+                }
+                TokenTree::Group(group) => self.add(group.stream()),
+                // `impl Trait` as a type.
+                TokenTree::Punct(mark) if mark.as_char() == ';' => return,
+                TokenTree::Punct(mark) if mark.as_char() == '<' => inside += 1,
+                TokenTree::Punct(mark) if mark.as_char() == '>' && !arrow => inside -= 1,
+                TokenTree::Ident(word) if inside == 0 => words.push(word.to_string()),
+                _ => {}
+            }
+            arrow = is_mark(Some(&token), '-');
         }
     }
 
@@ -212,6 +287,20 @@ impl Source {
             _ => {}
         }
     }
+}
+
+/// Names of the functions that stand in a body, not of those inside them.
+fn functions(body: TokenStream) -> impl Iterator<Item = String> {
+    let mut tokens = body.into_iter().peekable();
+    std::iter::from_fn(move || {
+        loop {
+            match tokens.next()? {
+                TokenTree::Punct(mark) if mark.as_char() == '#' => pass_attribute(&mut tokens),
+                TokenTree::Ident(word) if word == "fn" => return tokens.peek().map(ToString::to_string),
+                _ => {}
+            }
+        }
+    })
 }
 
 /// The last names of the rest of a `use`: `::a::b` and `::{a, b}`.
@@ -251,6 +340,22 @@ fn names_are_read_as_the_compiler_reads_them() {
     assert_eq!(found.handed_on, handed_on.map(|(name, module)| (name.to_owned(), module.to_owned())));
     let named = [(0, "c"), (0, "d"), (0, "in_macro"), (0, "visible"), (2, "two_up")];
     assert_eq!(found.named, named.map(|(supers, name)| (supers, name.to_owned())).into());
+}
+
+#[test]
+fn functions_that_a_room_adds_to_another_ones_types_are_its_own() {
+    let low = source(
+        "pub struct Plan;\nimpl Plan { fn own(&self) {} fn twice(&self) {} }\n\
+         fn f(plan: &Plan) -> impl Fn() { plan.resolve(); plan.twice(); plan.field; g }\n",
+    );
+    let high = source(
+        "struct Own<'a>(&'a u8);\nimpl<'a> Own<'a> { fn of_own(&self) {} }\nimpl Default for Plan { fn default() {} }\n\
+         impl Plan { pub fn resolve(&self) { fn inside() {} } fn twice(&self) {}\n#[cfg(test)]\nfn no(&self) {} }\n",
+    );
+    assert_eq!(low.called, ["resolve", "twice"].map(str::to_owned).into());
+    let names = ["low", "high"].map(str::to_owned);
+    let sources = BTreeMap::from([(&names[0], vec![low]), (&names[1], vec![high])]);
+    assert_eq!(added_elsewhere(&sources), [("resolve".to_owned(), "high".to_owned())].into());
 }
 
 #[test]

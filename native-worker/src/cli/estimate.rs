@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use planner::nonuniform::NonuniformAnswer;
 use planner::search::Margin;
 use planner::time::trace::trace;
+use planner::wire::NonuniformAnswer;
 use planner::wire::{Answer, PlanFile, SizingAnswer, SizingVerdict, TimeAnswer, Verdict};
 use planner::{Finding, Plan};
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use planner::layout::{Choice, valid_layouts};
+use planner::rules::{Choice, valid_layouts};
 use serde_json::json;
 
 use super::{estimate::resolved, source};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use planner::plan::with_usual_framework;
+use planner::software::with_usual_framework;
 use planner::wire::{Objective, PlanFile, Verdict};
 
 use super::search;
@@ -65,7 +65,7 @@ impl PlanCommand {
         let mut answer = planner::estimate(&sourced.file);
         answer.chosen.clone_from(&sourced.chosen);
         answer.assumed.extend(sourced.assumed.iter().cloned());
-        let written = serde_json::to_string_pretty(&planner::plan::said(&sourced.file))?;
+        let written = serde_json::to_string_pretty(&planner::parse::said(&sourced.file))?;
         if let Some(path) = &self.out {
             std::fs::write(path, format!("{written}\n")).map_err(|error| {
                 Failure::environment(format!("the plan can't be written: {error}: {}", path.display()))

@@ -6,11 +6,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use planner::plan::for_runtimes;
 use planner::search::{
     Choice, Group, Margin, Objective, Own, Partial, Relief, Request, Row, Scored, Search, SearchAnswer,
     Simulated, WhyNot, parse_prices,
 };
+use planner::software::for_runtimes;
 use planner::wire::{PlanFile, Verdict};
 
 use super::numbers::{size, whole};

@@ -1,6 +1,6 @@
 //! `shardplan settings [WORD...]`.
 
-use planner::plan::{json_schema, takes};
+use planner::reference::{json_schema, takes};
 use planner::wire::Setting;
 
 use crate::report::{self, Exit, Failure};

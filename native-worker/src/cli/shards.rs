@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use planner::nonuniform::SlotRows;
+use planner::reduced::SlotRows;
 use planner::shard::RankShards;
 use planner::shard::fsdp::{FsdpReport, UnitKind};
 

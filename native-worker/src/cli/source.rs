@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use frameworks::import::{self, Job};
-use planner::plan::{with_usual_framework, with_words};
+use planner::parse::with_words;
 use planner::runtime::Runtime;
 use planner::search::{Choice, Search, SearchAnswer};
+use planner::software::with_usual_framework;
 use planner::wire::{Choose, Chosen, PlanFile};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use planner::calibration::StepBeside;
-use planner::layout::executor_limits;
+use planner::rules::executor_limits;
 use planner::run::RankRecord;
 use planner::twin::{RANKS_WITHOUT_GPU, Scaled, Twin, device, twin};
 use planner::wire::{MeasuredMemory, Outcome, RankClass, Step};

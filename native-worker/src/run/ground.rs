@@ -2,7 +2,7 @@
 
 use planner::Plan;
 use planner::cluster::node_names;
-use planner::nonuniform::Seat;
+use planner::recovery::Seat;
 
 use super::ranks::{OnNode, free_port};
 use crate::probe;

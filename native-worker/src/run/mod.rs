@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use planner::layout::executor_limits;
-use planner::nonuniform::Standing;
 use planner::plan::data_files;
+use planner::recovery::Standing;
+use planner::rules::executor_limits;
 use planner::startable::startable;
 use planner::wire::{Gap, GoingOn, Outcome, PlanFile, RunInfo, VERSION};
 use planner::{Finding, Plan, Severity};

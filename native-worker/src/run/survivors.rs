@@ -1,7 +1,7 @@
 //! How a run goes on when ranks of it have died: whether it is worth it, and what is started again. The plan of the survivors
 //! is planner's (`nonuniform::Standing`).
 
-use planner::nonuniform::Standing;
+use planner::recovery::Standing;
 use planner::run::{RankEnd, killed, lost};
 use planner::startable::startable;
 use planner::wire::{Exited, GoingOn, Machine, PlanFile, Recovered, Recovering, Verdict};

@@ -294,7 +294,7 @@ fn every_valid_layout_is_listed() {
     let listed: serde_json::Value = serde_json::from_str(&answer.stdout).expect("JSON");
     let file = planner::parse_plan(crate::support::TINY).expect("a plan file");
     let plan = planner::Plan::resolve(&file).plan.expect("a valid plan");
-    let expected = planner::layout::valid_layouts(&plan);
+    let expected = planner::rules::valid_layouts(&plan);
     assert!(expected.len() > 1);
     assert_eq!(listed["layouts"], serde_json::json!(expected));
     assert_eq!(check(&["layouts", "tiny.json"], 0).stdout.lines().count(), expected.len() + 1);

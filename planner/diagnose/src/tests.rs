@@ -4,7 +4,7 @@ use planner::units::Bytes;
 use planner::wire::PlanFile;
 
 fn plan(json: &str) -> Plan {
-    let file: PlanFile = planner::plan::parse_plan(json).expect("a plan");
+    let file: PlanFile = planner::parse::parse_plan(json).expect("a plan");
     Plan::resolve(&file).plan.expect("a plan without errors")
 }
 

@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::asked::{Told, list, source};
-use planner::plan::{estimate, parse_plan};
+use planner::answer::estimate;
+use planner::parse::parse_plan;
 use planner::search::{Choice, Search};
 use planner::wire::{PlanFile, Verdict};
 

@@ -25,7 +25,8 @@ pub mod winners;
 use serde::Serialize;
 use serde_json::Value;
 
-use planner::plan::{Plan, parse_plan};
+use planner::parse::parse_plan;
+use planner::plan::Plan;
 use planner::recipes::Among;
 
 /// Evidence that is part of the project: file stem and text.

@@ -2,8 +2,9 @@
 
 use super::asked::{List, Source, Told, list};
 use super::{Dataset, Scores, WorstRow, plan_of};
+use planner::answer::estimate_among;
 use planner::finding::Finding;
-use planner::plan::{estimate_among, parse_plan};
+use planner::parse::parse_plan;
 use planner::search::{Choice, Search};
 use planner::wire::{PlanFile, Verdict};
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::bridge;
 use super::runs::Row;
-use planner::plan::parse_plan;
+use planner::parse::parse_plan;
 use planner::search::{Axis, Group, Partial, Recompute, Request, Search};
 use planner::units::Bytes;
 

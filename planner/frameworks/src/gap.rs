@@ -117,7 +117,7 @@ fn by_itself(plan: &Plan, file: &Value, gaps: &[&Gap]) -> Value {
     // A section may be absent, and not null.
     drop_nulls(&mut without);
     let read = PlanFile::read(without).unwrap_or_else(|_| plan.file.clone());
-    let filled = Plan::fill(&read).plan;
+    let filled = planner::fill::fill(&read).plan;
     serde_json::to_value(filled.map_or_else(|| plan.file.clone(), |plan| plan.file)).unwrap_or_default()
 }
 

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::collections::BTreeMap;
 
 use super::{Effect, Holds, Kind, Source, Table, automodel, bridge, megatron_lm, torchtitan};
-use planner::plan::Framework;
 use planner::runtime::Runtime;
+use planner::software::Framework;
 
 /// What an option takes, in words.
 fn takes(kind: &Kind) -> String {

@@ -4,8 +4,10 @@ use serde_json::{Value, json};
 
 use super::path::at;
 use super::{Holds, Source, Table, automodel, bridge, megatron_lm, torchtitan};
-use planner::plan::{Framework, Plan, parse_plan};
+use planner::parse::parse_plan;
+use planner::plan::Plan;
 use planner::runtime::Runtime;
+use planner::software::Framework;
 
 /// Paths of all fields of filled plans of a runtime; sections that are one value are leaves.
 fn paths(runtime: Runtime) -> Vec<String> {

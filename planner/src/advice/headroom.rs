@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::splits;
 use super::{Ladder, Step};
+use crate::layout::Reshard;
 use crate::plan::Plan;
 use crate::settings::Granularity;
-use crate::shard::Reshard;
 use crate::wire::PlanFile;
 
 /// Everything worth trying, from the smallest step to the largest.

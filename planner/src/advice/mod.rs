@@ -16,7 +16,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::plan::{Plan, estimate};
+use crate::answer::estimate;
+use crate::plan::Plan;
 use crate::search::Margin;
 use crate::wire::{Advice, AdviceAnswer, Answer, PlanFile, Verdict};
 use tried::Tried;
@@ -358,5 +359,5 @@ fn put_in_order(advice: &mut Vec<Advice>) {
 
 /// Whether our executor can run a plan, where that is asked for.
 fn runs(plan: &Plan) -> bool {
-    !crate::finding::has_error(&crate::layout::executor_limits(plan))
+    !crate::finding::has_error(&crate::rules::executor_limits(plan))
 }

@@ -3,8 +3,9 @@
 use super::settings;
 use super::splits;
 use super::{Ladder, Step};
-use crate::plan::{OFFLOAD_MODULES, Plan, RECOMPUTE_MODULES};
+use crate::plan::Plan;
 use crate::settings::Granularity;
+use crate::settings::{OFFLOAD_MODULES, RECOMPUTE_MODULES};
 use crate::wire::PlanFile;
 
 /// Modules that cost little to recompute: no large GEMM.

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Ladder, Step};
 use crate::plan::Plan;
+use crate::settings::Strategy;
 use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, Implementation};
-use crate::shard::Strategy;
 use crate::units::Dtype;
 use crate::wire::PlanFile;
 

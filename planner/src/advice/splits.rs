@@ -1,8 +1,8 @@
 //! Changes of how a model is split, finer and coarser.
 
 use super::{Ladder, Step};
-use crate::layout::Choice;
 use crate::plan::Plan;
+use crate::rules::Choice;
 use crate::settings::Schedule;
 use crate::wire::PlanFile;
 

@@ -5,7 +5,8 @@ use std::task::{Context, Poll, Waker};
 use serde_json::{Value, json};
 
 use super::{advice_in_pieces, advise};
-use crate::plan::{estimate, parse_plan};
+use crate::answer::estimate;
+use crate::parse::parse_plan;
 use crate::search::Margin;
 use crate::wire::{AdviceAnswer, PlanFile, Verdict};
 
@@ -17,9 +18,9 @@ fn plan(model: &str, runtime: &str, nodes: u64, layout: &Value, training: &Value
 
 /// `file` with the changes of a piece of advice, put in by path as the page does.
 fn with(file: &PlanFile, changes: &[crate::wire::Change]) -> PlanFile {
-    changes
-        .iter()
-        .fold(file.clone(), |file, change| crate::plan::with_value(&file, &change.field, &change.to).unwrap())
+    changes.iter().fold(file.clone(), |file, change| {
+        crate::parse::with_value(&file, &change.field, &change.to).unwrap()
+    })
 }
 
 fn advice(file: &PlanFile) -> AdviceAnswer {

@@ -1,7 +1,8 @@
 use serde_json::json;
 
 use super::{Measured, as_it_ran, calibrate, mean_seconds, parse, probes, typical_seconds, unseen};
-use crate::plan::{Plan, estimate};
+use crate::answer::estimate;
+use crate::plan::Plan;
 use crate::settings::Precision;
 use crate::time::PARTS;
 use crate::wire::{Calibration, PlanFile};
@@ -47,7 +48,7 @@ fn every_probe_is_a_plan_that_the_executor_runs() {
             for probe in found {
                 let resolved = Plan::resolve(&probe.file);
                 let plan = resolved.plan.unwrap_or_else(|| panic!("{} {:?}", probe.name, resolved.findings));
-                assert_eq!(crate::layout::executor_limits(&plan), [], "{}", probe.name);
+                assert_eq!(crate::rules::executor_limits(&plan), [], "{}", probe.name);
                 assert!(plan.world_size() <= ranks.max(1) && estimate(&probe.file).time.is_some());
             }
         }
@@ -62,8 +63,8 @@ fn the_machine_behind_measured_steps_is_found() {
     assert!(found.fit.median < 0.01, "{found:#?}");
     // A layout that no probe has.
     let file = probes("cpu", 4).swap_remove(15).file;
-    let other = crate::plan::with_value(&file, "cluster.gpus_per_node", &json!(4)).unwrap();
-    let other = crate::plan::with_value(&other, "training.global_batch_size", &json!(8)).unwrap();
+    let other = crate::parse::with_value(&file, "cluster.gpus_per_node", &json!(4)).unwrap();
+    let other = crate::parse::with_value(&other, "training.global_batch_size", &json!(8)).unwrap();
     let error = seconds(&other, &found.calibration) / seconds(&other, &truth) - 1.0;
     assert!(error.abs() < 0.1, "{error}");
 }
@@ -160,8 +161,8 @@ fn ranks_on_cpus_share_their_node() {
     let calibration = machine([1.0; PARTS.len()]);
     let at = |ranks: u64| {
         let file = probes("cpu", 2).swap_remove(15).file;
-        let file = crate::plan::with_value(&file, "cluster.gpus_per_node", &json!(ranks)).unwrap();
-        let file = crate::plan::with_value(&file, "training.global_batch_size", &json!(8)).unwrap();
+        let file = crate::parse::with_value(&file, "cluster.gpus_per_node", &json!(ranks)).unwrap();
+        let file = crate::parse::with_value(&file, "training.global_batch_size", &json!(8)).unwrap();
         seconds(&file, &calibration)
     };
     // The same work on the same cores, and more to communicate.
@@ -172,7 +173,7 @@ fn ranks_on_cpus_share_their_node() {
 fn added(name: &str, probe: &str, settings: &[(&str, u64)]) -> [f64; 2] {
     let mut file = probes("cpu", 1).into_iter().find(|one| one.name == probe).unwrap().file;
     for (path, value) in settings {
-        file = crate::plan::with_value(&file, path, &json!(value)).unwrap();
+        file = crate::parse::with_value(&file, path, &json!(value)).unwrap();
     }
     let at =
         |factor| seconds(&file, &machine(PARTS.map(|part| if part.name == name { factor } else { 1.0 })));

@@ -6,8 +6,8 @@
 //! (Megatron-Core's `mcore_fsdp_adapter.py`).
 
 use super::{Group, GroupKind, Layout};
+use crate::layout::Reshard;
 use crate::runtime::Runtime;
-use crate::shard::Reshard;
 
 /// Sizes of the mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! How training is split over ranks: axis sizes, rank grid, process groups, validity.
+//! How training is split over ranks: axis sizes, rank grid, process groups.
 
 use std::sync::Arc;
 
@@ -91,46 +91,31 @@ pub struct Group {
     pub ranks: Vec<u64>,
 }
 
-mod executor;
-#[cfg(test)]
-mod executor_tests;
-mod generate;
+mod fsdp;
 mod grid;
 mod mesh;
-mod mesh_rules;
-mod mixer_rules;
-mod owner;
 mod placement;
-mod rules;
 mod split;
 mod stages;
 mod string;
 #[cfg(test)]
 pub(crate) mod testing;
-#[cfg(test)]
-mod tests;
-mod validity;
-mod values;
+mod tp_style;
 
-pub use executor::executor_limits;
-pub use generate::{Choice, valid_layouts, valid_layouts_of};
+pub use fsdp::{FsdpSettings, Reshard, TpPlanSource};
 pub use grid::{
     Besides, Coordinates, Seating, Strides, coordinates, first_rank_of_stage, group_size, groups,
     place_in_group,
 };
 pub use mesh::{Mesh, mesh_groups};
-pub(crate) use owner::{Owned, Owner};
 pub use placement::{Link, Place, link, place};
-pub(crate) use rules::{
-    Aspect, Broken, broken_at, broken_batch, first_broken, first_broken_alone, most_in_groups,
-};
 pub use split::{Split, Splitter, automodel, layout_string, torchtitan};
 pub use stages::{Chunk, chunks_of_stage, embedding_group, embedding_stages, layers_of_stage, stage_layers};
 pub use string::{mtp_of_layout_string, parse_layout_string};
-pub use validity::{Shape, check};
+pub(crate) use tp_style::SEQUENCE;
+pub use tp_style::{Placement, Style};
 
 use crate::settings::{CpKind, Schedule};
-use crate::shard::{FsdpSettings, TpPlanSource};
 
 /// Axis sizes and how they are laid out. Sizes are at least 1 and consistent with the world once `check` has
 /// nothing against them.
@@ -183,6 +168,13 @@ pub struct Layout {
     pub fsdp: FsdpSettings,
     /// Where the tensor-parallel plan of an FSDP runtime comes from.
     pub tp_plan: TpPlanSource,
+}
+
+impl Layout {
+    /// Ranks in all.
+    pub fn world_size(&self) -> u64 {
+        self.tp * self.cp * self.pp * self.dp
+    }
 }
 
 /// An axis of the rank grid.

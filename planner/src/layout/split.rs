@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::{Chunk, Layout, parse_layout_string, stage_layers};
 use crate::model::Architecture;
-use crate::plan::Framework;
 use crate::runtime::Runtime;
+use crate::software::Framework;
 
 /// Who splits a model that does not divide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -156,7 +156,8 @@ pub fn layers_of_stage(layout: &Layout, layers: u64, stage: u64) -> Option<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Plan, parse_plan};
+    use crate::parse::parse_plan;
+    use crate::plan::Plan;
 
     /// Layers of each stage's chunks, with marks for embedding and loss.
     fn check(layout: serde_json::Value, expected: &str) {

@@ -27,8 +27,8 @@ pub(crate) fn layout(tp: u64, cp: u64, pp: u64, ep: u64, etp: u64, world: u64, o
         order: parse_order(order).unwrap(),
         vocab_divisible_by: 128,
         dp_replicate: 1,
-        fsdp: crate::shard::FsdpSettings::default(),
-        tp_plan: crate::shard::TpPlanSource::Own,
+        fsdp: crate::layout::FsdpSettings::default(),
+        tp_plan: crate::layout::TpPlanSource::Own,
     }
 }
 

@@ -9,7 +9,7 @@
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::LayerKind;
 use crate::plan::{Plan, Training};
-use crate::schedule::{self, Pipeline};
+use crate::schedule::{self};
 use crate::settings::{Granularity, OptimizerKind};
 use crate::shard::megatron::{self, Blocks, Slot, recipe_layers};
 use crate::shard::{Block, StageElements, counted_blocks_of};
@@ -395,7 +395,7 @@ impl Alive {
             embeddings += if chunk.embedding { live } else { 0.0 };
             modules += live * chunk.modules;
             if chunk.loss {
-                heads = schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1) as f64;
+                heads = schedule::live_heads(&plan.pipeline()).saturating_sub(1) as f64;
             }
         }
         for (at, count) in [(INPUTS, inputs), (EMBEDDINGS, embeddings), (MODULES, modules), (HEADS, heads)] {

@@ -1,18 +1,18 @@
 //! Micro batches whose activations are alive at once, chunk by chunk of a stage.
 
 use crate::plan::Plan;
-use crate::schedule::{self, Pipeline};
+use crate::schedule::{self};
 
 /// Model chunks (of layers / (pp vpp) each) whose activations are alive at once on `stage`, and chunks of a stage.
 pub fn live_chunks(plan: &Plan, stage: u64) -> (u64, u64) {
-    (schedule::live_chunks(&Pipeline::of(plan), stage), plan.layout.vpp.max(1))
+    (schedule::live_chunks(&plan.pipeline(), stage), plan.layout.vpp.max(1))
 }
 
 /// Micro batches of chunk `chunk` of `stage` among so many live chunks: those whose forward comes first.
 pub fn live_of_chunk(plan: &Plan, live: u64, chunk: u64) -> u64 {
     let layout = &plan.layout;
     let chunks = layout.vpp.max(1);
-    let group = Pipeline::of(plan).round();
+    let group = plan.pipeline().round();
     let (rounds, rest) = (live / (group * chunks), live % (group * chunks));
     rounds * group + rest.saturating_sub(chunk * group).min(group)
 }

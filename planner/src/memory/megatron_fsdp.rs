@@ -2,7 +2,8 @@
 
 use crate::cluster::Generation;
 use crate::plan::Plan;
-use crate::shard::{Strategy, double_buffer_bytes, is_wrapped, padded_vocabulary, unit_sizes};
+use crate::settings::Strategy;
+use crate::shard::{double_buffer_bytes, is_wrapped, padded_vocabulary, unit_sizes};
 use crate::units::LowPrecision;
 
 use super::parts::Saved;

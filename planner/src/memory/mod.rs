@@ -51,16 +51,18 @@ pub use outside::{COMMUNICATOR_BYTES, CONTEXT_BYTES};
 pub use parts::{LayerBytes, PARTS, Part, Saved};
 pub use phases::Phase;
 pub use setting::{Kernel, Setting};
-pub use sizing::{SizingRow, disagreement, sizing, sizing_rows};
+pub use sizing::{disagreement, sizing};
 pub use stage::{Activations, Terms};
 pub use state::{Held, Static};
 
 use ranks::{Rank, Sharded, StageState, sharded, sharded_ranks};
 
-use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
-use crate::shard::{self, Strategy};
+use crate::reduced::Nonuniform;
+use crate::settings::Strategy;
+use crate::shard;
 use crate::units::Wide;
+use crate::wire::RankRole;
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass};
 
 /// Largest byte count of an answer: sums stay far from overflow, and no machine comes near.
@@ -173,7 +175,7 @@ fn role_classes(plan: &Plan, nonuniform: &Nonuniform) -> Vec<RankClass> {
     let mut found = Vec::new();
     for role in [RankRole::Reduced, RankRole::Core, RankRole::Extra] {
         for mut class in plan_classes(&plan.of_role(role)) {
-            if let Some((first, count)) = nonuniform.ranks_of(plan, role, class.stage) {
+            if let Some((first, count)) = nonuniform.ranks_of(&plan.layout, role, class.stage) {
                 class.example_rank = first;
                 class.count = count;
                 class.role = Some(role);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
-use crate::schedule::{self, ChunkBytes, Pipeline};
+use crate::schedule::{self, ChunkBytes};
 use crate::settings::CudaGraphs;
 use crate::shard::StageElements;
 use crate::shard::megatron::{Blocks, recipe_layers};
@@ -179,7 +179,7 @@ impl<'a> Terms<'a> {
         if has_head {
             let head = head(&self.at, modules);
             // Those that wait for their backward while another runs.
-            let waiting = Wide::from(schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1));
+            let waiting = Wide::from(schedule::live_heads(&plan.pipeline()).saturating_sub(1));
             if native::is_split(plan) {
                 // Of a split backward there are left the output layer's input and the gradient of its output.
                 found.head_kept = head.saved.total().saturating_sub(self.at.stream());
@@ -190,7 +190,7 @@ impl<'a> Terms<'a> {
             found.head = Some(head);
         }
         if native::is_split(plan) {
-            let most = schedule::peak_bytes(&Pipeline::of(plan), stage, &waits);
+            let most = schedule::peak_bytes(&plan.pipeline(), stage, &waits);
             found.saved.put(Part::Mlp, Wide::floor(most as f64).saturating_sub(layers));
             found.saved.put(Part::Norms, self.between_chunks(stage));
             // What is made again stays for the weight gradients, and is counted with them.

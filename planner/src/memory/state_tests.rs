@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::memory::answer;
-use crate::plan::{Plan, parse_plan};
+use crate::parse::parse_plan;
+use crate::plan::Plan;
 use crate::shard::BufferShard;
 
 fn plan(runtime: &str, preset: &str, layout: &Value, training: &Value) -> Option<Plan> {

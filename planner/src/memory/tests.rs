@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{answer, assumptions, peak_ranges};
-use crate::plan::{Plan, parse_plan};
+use crate::parse::parse_plan;
+use crate::plan::Plan;
 use crate::wire::RankClass;
 
 /// A small plan of Megatron-Core with these settings, where `change` says something else.
@@ -184,7 +185,7 @@ fn layers_that_wait_on_the_host_are_not_there_beside_those_that_stay() {
             "version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "gb200", "nodes": 2, "gpus_per_node": 4},
             "runtime": "megatron_fsdp", "training": {"offload": {"layers": layers}, "seq_len": 8192}
         });
-        let file = crate::plan::parse_plan(&file.to_string()).unwrap();
+        let file = crate::parse::parse_plan(&file.to_string()).unwrap();
         let resolved = crate::plan::Plan::resolve(&file);
         let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
         super::Terms::new(&plan).stage(0).saved.total()

@@ -4,71 +4,23 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::groups::ExpertSeat;
-use super::pack::{Domain, failed_slots, pack, reduced_batch};
-use super::slots::fill_up;
-use super::{
-    Boost, MOST_POWER, RankRole, Refusal, Sharded, Shrunk, Study, allowed_degrees, check_degree,
-    degree_limits, losses,
-};
+use super::{Boost, MOST_POWER, Study, losses};
 use crate::cluster::FailedGpu;
 use crate::finding::Finding;
-use crate::layout::{coordinates, first_rank_of_stage, most_in_groups};
+use crate::layout::coordinates;
 use crate::plan::Plan;
+use crate::reduced::{
+    Domain, ExpertSeat, Nonuniform, Refusal, Sharded, Shrunk, allowed_degrees, check_degree, degree_limits,
+    failed_slots, fill_up, pack, reduced_batch, spares_with_parity,
+};
+use crate::rules::most_in_groups;
 use crate::runtime::ReducedReplicas;
 use crate::settings::Schedule;
 use crate::shard::padded_vocabulary;
-use crate::wire::{Alternative, NonuniformAnswer};
+use crate::wire::{Alternative, NonuniformAnswer, RankRole};
 
 const FIELD: &str = "cluster.failed";
 const RULE: &str = "nonuniform tensor parallelism (Megatron-LM #2149, #4585)";
-
-/// The nonuniform side of a plan.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Nonuniform {
-    /// Which slots stop where.
-    pub shrunk: Shrunk,
-    /// Degrees to which this model could be reduced, greatest first.
-    pub allowed: Vec<u64>,
-    /// Sequences of a healthy replica's step.
-    pub local_batch: u64,
-    /// Sequences of a reduced replica's step.
-    pub reduced_batch: u64,
-    /// Failed GPUs of each failed domain.
-    failures: BTreeMap<Domain, u64>,
-}
-
-impl Nonuniform {
-    /// Replicas that run reduced, ascending.
-    pub fn reduced_replicas(&self) -> Vec<u64> {
-        let mut replicas: Vec<u64> = self.shrunk.inactive.keys().map(|&(dp, _)| dp).collect();
-        replicas.dedup();
-        replicas
-    }
-
-    /// Sequences of a step, over all `replicas`.
-    pub fn sequences(&self, replicas: u64) -> u64 {
-        let reduced = (self.reduced_replicas().len() as u64).min(replicas);
-        (replicas - reduced) * self.local_batch + reduced * self.reduced_batch
-    }
-
-    /// Ranks of a stage with this role, and the smallest of them; none when there are none.
-    pub fn ranks_of(&self, plan: &Plan, role: RankRole, stage: u64) -> Option<(u64, u64)> {
-        let (reduced, layout) = (self.reduced_replicas().len() as u64, &plan.layout);
-        let (replicas, slots) = match role {
-            RankRole::Reduced => (reduced, self.shrunk.reduced),
-            RankRole::Core => (layout.dp - reduced, self.shrunk.reduced),
-            RankRole::Extra => (layout.dp - reduced, self.shrunk.base - self.shrunk.reduced),
-            RankRole::Inactive => (reduced, self.shrunk.base - self.shrunk.reduced),
-        };
-        let is = |&rank: &u64| {
-            let at = coordinates(layout, rank);
-            at.pp == stage && self.shrunk.role(&at) == role
-        };
-        let first = (first_rank_of_stage(layout, stage)..plan.world_size()).find(is)?;
-        Some((first, replicas * slots * layout.cp))
-    }
-}
 
 /// Which of a plan's replicas run reduced; nothing when no GPU failed. The greatest degree is taken that the model
 /// allows and that no domain has too few GPUs for.
@@ -205,7 +157,7 @@ fn lost_slots(
 /// The most slots that any stage of a replica loses, after each list was checked.
 fn most_lost(base: u64, lost: &BTreeMap<(u64, u64), Vec<u64>>) -> Result<u64, Refusal> {
     let spares = |(&(dp, _), slots): (&(u64, u64), &Vec<u64>)| {
-        super::spares_with_parity(base, &BTreeMap::from([(dp, slots.clone())])).map(|(spares, _)| spares)
+        spares_with_parity(base, &BTreeMap::from([(dp, slots.clone())])).map(|(spares, _)| spares)
     };
     lost.iter().map(spares).try_fold(0, |most, spares| spares.map(|spares| spares.max(most)))
 }

@@ -6,10 +6,9 @@
 use libm::{floor, log, pow};
 
 use super::boost::Boost;
-use super::pack::{Failures, Gathered, gathered};
 use super::planned::{carries_experts, has_whole_blocks};
-use super::{allowed_degrees, degree_limits};
 use crate::plan::Plan;
+use crate::reduced::{Failures, Gathered, allowed_degrees, degree_limits, gathered};
 use crate::shard::padded_vocabulary;
 
 /// What a cluster looks like to the study.
@@ -432,7 +431,7 @@ mod tests {
     #[test]
     fn sweeps_of_a_plan() {
         let file = r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 16}, "layout": {"tp": 8}}"#;
-        let plan = Plan::resolve(&crate::plan::parse_plan(file).unwrap()).plan.unwrap();
+        let plan = Plan::resolve(&crate::parse::parse_plan(file).unwrap()).plan.unwrap();
         for against in [Against::Rate, Against::Gpus, Against::Domain] {
             let values = against.values(&plan);
             let points = sweep(&plan, against, &values, (0.01, Boost::NONE), (50, 1));

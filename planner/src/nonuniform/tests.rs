@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{NonuniformAnswer, RankRole};
-use crate::plan::{Plan, estimate, parse_plan};
-use crate::wire::Answer;
+use crate::answer::estimate;
+use crate::parse::parse_plan;
+use crate::plan::Plan;
+use crate::wire::{Answer, NonuniformAnswer, RankRole};
 
 fn file(preset: &str, nodes: u64, layout: &Value, failed: &Value, batch: u64) -> crate::wire::PlanFile {
     let plan = json!({

@@ -1,34 +1,24 @@
-//! When the worker saves, where a plan file leaves that open.
-
-use super::Checkpoints;
-use super::defaults::Filler;
-use crate::wire::{CheckpointFile, ClusterFile};
+//! When the worker saves.
 
 /// Seconds between checkpoints where nobody says, and nothing tells how often a run should save.
 pub const USUAL_SECONDS: f64 = 1800.0;
-/// The newest checkpoints that are kept where nobody says (torchtitan's `keep_latest_k`).
-const KEPT: u64 = 10;
 
-/// What is trained from made-up weights on made-up data is of no worth; what has anything of a person's `own` is saved unless
-/// they say no.
-pub fn fill_checkpoints(
-    fill: &mut Filler<'_>,
-    own: bool,
-    cluster: &ClusterFile,
-    file: &mut CheckpointFile,
-) -> Option<Checkpoints> {
-    fill.real("run.checkpoint.every_s", file.every_s);
-    fill.real("run.checkpoint.keep_every_hours", file.keep_every_hours);
-    let every_steps = file.every_steps.map(|steps| fill.checked("run.checkpoint.every_steps", steps));
-    let asked = *file != CheckpointFile::default();
-    if !file.save.unwrap_or(asked || own) {
-        return None;
+/// When the worker saves what it trains, and what of that it keeps. It saves at the end and when it is stopped, too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Checkpoints {
+    /// Steps between checkpoints.
+    pub every_steps: Option<u64>,
+    /// Seconds between checkpoints, where plan or cluster say them.
+    pub every_seconds: Option<f64>,
+    /// The newest that are kept, 0 for all.
+    pub keep: u64,
+    /// Hours of which one is kept besides.
+    pub keep_every_hours: Option<f64>,
+}
+
+impl Checkpoints {
+    /// Seconds between checkpoints of a worker that nobody tells how often to save; none where steps alone are said.
+    pub fn seconds(&self) -> Option<f64> {
+        self.every_seconds.or_else(|| self.every_steps.is_none().then_some(USUAL_SECONDS))
     }
-    fill.or("run.checkpoint.save", &mut file.save, true);
-    Some(Checkpoints {
-        every_steps,
-        every_seconds: file.every_s.or(cluster.checkpoint_interval_s.filter(|seconds| *seconds >= 1.0)),
-        keep: fill.number("run.checkpoint.keep", &mut file.keep, KEPT),
-        keep_every_hours: file.keep_every_hours,
-    })
 }

@@ -1,10 +1,10 @@
 //! Training settings of a plan, every default filled.
 
-use super::{Framework, Named, Product, WherePossible};
 use crate::settings::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
     OptimizerKind,
 };
+use crate::software::{Framework, Named, Product};
 use crate::units::{Dtype, LowPrecision};
 
 /// Batch, precision, optimizer, recomputation, and how layers are computed.
@@ -253,4 +253,16 @@ impl Software {
         let minor = parts.next()?.chars().take_while(char::is_ascii_digit).collect::<String>();
         Some((major, minor.parse().ok()?))
     }
+}
+
+/// What a recipe sets where the layout leaves room for it, however the layout turns out: the framework itself leaves it off
+/// elsewhere. A plan's own settings show what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WherePossible {
+    /// Tensor-parallel communication hides under sequence parallelism.
+    pub tp: bool,
+    /// The all-to-all of experts hides.
+    pub ep: bool,
+    /// Tokens go to experts on other ranks by the flex dispatcher.
+    pub flex: bool,
 }

@@ -43,7 +43,7 @@ pub struct Compared {
 /// Compares what a run printed with the plan's prediction. `device_bytes` is the most memory that a driver saw used on
 /// one GPU.
 pub fn compare(plan: Option<&PlanFile>, iterations: &[Iteration], device_bytes: Option<u64>) -> Comparison {
-    let answer = plan.map(crate::plan::estimate);
+    let answer = plan.map(crate::answer::estimate);
     let resolved = plan.and_then(|plan| Plan::resolve(plan).plan);
     let job = resolved.as_ref().map(|plan| Job {
         gpus: plan.world_size() as f64,

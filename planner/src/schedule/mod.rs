@@ -20,7 +20,6 @@ pub use lists::actions;
 pub use live::{ChunkBytes, live_chunks, live_heads, peak_bytes, peak_live};
 pub use transfers::{forward_steps, steps};
 
-use crate::plan::Plan;
 use crate::settings::Schedule;
 
 /// What a schedule is made from.
@@ -39,18 +38,6 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// The pipeline of a plan.
-    pub fn of(plan: &Plan) -> Pipeline {
-        let layout = &plan.layout;
-        Pipeline {
-            schedule: layout.schedule,
-            stages: layout.pp,
-            chunks: layout.vpp,
-            microbatches: plan.microbatches(),
-            group_size: layout.microbatch_group_size,
-        }
-    }
-
     /// Virtual stages of the whole model.
     pub fn virtual_stages(&self) -> u64 {
         self.stages * self.chunks

@@ -5,17 +5,20 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::answer::SearchAnswer;
-use super::axes::{AXES, OpenAxis};
 use super::request::{Axes, Axis, Bounds, Recompute, Request};
 use super::sharding::Sharding;
 use crate::cluster::gpus;
+use crate::fill;
+use crate::fill::assumed_batch;
 use crate::finding::{Finding, clip, has_error, nearest_names};
-use crate::layout::{Shape, first_broken_alone};
 use crate::order;
-use crate::plan::{Plan, Product, assumed_batch, place_of};
+use crate::parse::place_of;
+use crate::plan::Plan;
+use crate::rules::{Shape, first_broken_alone};
 use crate::runtime::Runtime;
 use crate::settings::{Precision, Schedule};
-use crate::wire::{Choose, PlanFile};
+use crate::software::Product;
+use crate::wire::{AXES, Choose, OpenAxis, PlanFile};
 
 /// A plan file with open fields, and the search that chooses them.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +40,7 @@ impl Choice {
         let open = Open::of(choose)?;
         let mut base = file.clone();
         (base.choose, base.objective, base.deadline_days) = (None, None, None);
-        let filled = Plan::fill(&base);
+        let filled = fill::fill(&base);
         let Some(plan) = filled.plan.filter(|_| !has_error(&filled.findings)) else {
             return Err(filled.findings);
         };
@@ -281,7 +284,7 @@ fn precisions(plan: &Plan) -> Vec<Precision> {
     let has = |precision: &Precision| {
         let mut file = plan.file.clone();
         file.training.dtype = Some(*precision);
-        Plan::fill(&file).plan.is_some_and(|plan| first_broken_alone(&Shape::of(&plan)).is_none())
+        fill::fill(&file).plan.is_some_and(|plan| first_broken_alone(&Shape::of(&plan)).is_none())
     };
     all.into_iter().filter(has).collect()
 }

@@ -2,7 +2,8 @@ use serde_json::{Value, json};
 
 use super::tests::whole;
 use super::*;
-use crate::plan::{estimate, parse_plan};
+use crate::answer::estimate;
+use crate::parse::parse_plan;
 use crate::wire::{PlanFile, Verdict};
 
 fn file(value: Value) -> PlanFile {

@@ -11,8 +11,8 @@ use super::space::set_pipe;
 use super::stages as pipes;
 use super::tables::{Clock, Row, Tables};
 use super::worker::{Grids, alike};
-use crate::layout::{Aspect, Shape, broken_batch, first_broken};
 use crate::memory::kept::{self, GridTerms, LayerTerms, Upper};
+use crate::rules::{Aspect, Shape, broken_batch, first_broken};
 use crate::settings::Schedule;
 use crate::time::{self, DataParallel, ModelBound, Pipe, Recompute, State, StepOverhead, WorkTables};
 

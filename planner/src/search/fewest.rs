@@ -4,9 +4,10 @@ use super::Search;
 use super::partial::Partial;
 use super::request::{Axis, Bounds, Limits, Request};
 use super::space::{Subspace, idle};
+use crate::fill::assumed_batch;
 use crate::layout::Split;
 use crate::memory;
-use crate::plan::{Plan, assumed_batch};
+use crate::plan::Plan;
 use crate::wire::MAX_WORLD;
 use crate::wire::Objective;
 

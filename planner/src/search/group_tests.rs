@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::tests::{all_of, answer_of, check_one_by_one, file, group_of, whole};
 use super::*;
-use crate::plan::estimate;
+use crate::answer::estimate;
 use crate::wire::Verdict;
 
 /// The answer keeps the order of groups, and each row is what its plan's estimate says.

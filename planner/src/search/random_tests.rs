@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::tests::whole;
 use super::*;
-use crate::plan::{estimate, parse_plan};
+use crate::answer::estimate;
+use crate::parse::parse_plan;
 use crate::wire::{PlanFile, Verdict};
 
 /// Numbers that look random and are the same each time.
@@ -76,7 +77,7 @@ fn the_choice_is_the_first_row_and_what_helps_can_be_pasted() {
             let mut pasted = serde_json::to_value(&file).unwrap();
             for pin in &remedy.changes {
                 // As `--set` puts it there.
-                crate::plan::place_of(&mut pasted, &pin.field).unwrap().clone_from(&pin.value);
+                crate::parse::place_of(&mut pasted, &pin.field).unwrap().clone_from(&pin.value);
             }
             let pasted =
                 parse_plan(&pasted.to_string()).unwrap_or_else(|error| panic!("{error:?}: {pasted}"));

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::request::Recompute;
 use super::sharding::Sharding;
 use crate::finding::Finding;
-use crate::plan::with_value;
+use crate::parse::with_value;
 use crate::runtime::Runtime;
 use crate::settings::{Precision, Schedule};
 use crate::wire::PlanFile;

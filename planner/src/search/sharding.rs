@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::finding::Finding;
 use crate::runtime::Runtime;
-use crate::shard::Strategy;
+use crate::settings::Strategy;
 use crate::wire::FsdpFile;
 
 /// How an FSDP runtime shards. Hybrid sharding is one of these with replicas (`dp_replicate`).

@@ -12,13 +12,16 @@ use super::sharding::{self, Sharding};
 use super::simple::Classes;
 use super::stages::{Pipe, chunk_counts, pipes};
 use super::tally::Tally;
+use crate::fill;
 use crate::finding::{Finding, divisors, has_error};
-use crate::layout::{Aspect, Layout, Shape, Split, Splitter, first_broken, first_broken_alone};
+use crate::layout::TpPlanSource;
+use crate::layout::{Layout, Split, Splitter};
 use crate::model::Architecture;
-use crate::plan::{Plan, RECOMPUTE_MODULES, Training};
+use crate::plan::{Plan, Training};
+use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
 use crate::runtime::Runtime;
+use crate::settings::RECOMPUTE_MODULES;
 use crate::settings::{Precision, Schedule};
-use crate::shard::TpPlanSource;
 use crate::wire::{Objective, PlanFile};
 
 /// Longest sequence times micro batch that a plan takes (the same bound as for plan files).
@@ -153,7 +156,7 @@ impl Space {
         let (mut space, mut known) = (Space::default(), Vec::new());
         let file = &request.plan;
         let axes = &request.axes;
-        let own = Plan::fill(file);
+        let own = fill::fill(file);
         let Some(own) = own.plan.filter(|_| !has_error(&own.findings)) else { return Err(own.findings) };
         let gpus = axes.gpu.clone().unwrap_or_else(|| vec![file.cluster.gpu.clone()]);
         let runtimes = axes.runtime.clone().unwrap_or_else(|| vec![own.runtime]);
@@ -373,7 +376,7 @@ enum StageCounts {
 /// Findings, where the file can't be read.
 fn by_stages(mut file: PlanFile) -> Result<Vec<(Plan, StageCounts)>, Vec<Finding>> {
     let fill = |file: &PlanFile| {
-        let filled = Plan::fill(file);
+        let filled = fill::fill(file);
         filled.plan.filter(|_| !has_error(&filled.findings)).ok_or(filled.findings)
     };
     let plan = fill(&file)?;
@@ -474,7 +477,7 @@ impl Subspace {
                 // The recipe does so where nothing is recomputed.
                 file.training.offload = request.plan.training.offload.clone();
             }
-            let filled = Plan::fill(&file);
+            let filled = fill::fill(&file);
             let Some(plan) = filled.plan.filter(|_| !has_error(&filled.findings)) else {
                 note(&mut self.refused_recompute, "range of plan files");
                 continue;

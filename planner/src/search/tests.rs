@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::plan::{estimate, parse_plan};
+use crate::answer::estimate;
+use crate::parse::parse_plan;
 use crate::runtime::Runtime;
 use crate::settings::Schedule;
 use crate::wire::{PlanFile, Verdict};
@@ -54,7 +55,7 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
     request.axes.recompute = Some(sets.map(|set| Recompute(set.to_owned())).to_vec());
     let search = Search::new(&request).unwrap();
     let partial = all_of(&search);
-    let dense = Plan::fill(file).plan.unwrap().model.moe.is_none();
+    let dense = crate::fill::fill(file).plan.unwrap().model.moe.is_none();
     let mut brute: Vec<Found> = Vec::new();
     let mut evaluated = 0;
     // What no axis says is the same of all.

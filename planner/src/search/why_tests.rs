@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::tests::whole;
 use super::*;
-use crate::plan::parse_plan;
+use crate::parse::parse_plan;
 
 fn search(preset: &str, cluster: Value, more: Value) -> Search {
     let mut file = json!({"version": 1, "model": {"preset": preset}, "cluster": cluster, "choose": "all"});

@@ -12,9 +12,10 @@ use super::space::{Part, Subspace, replicas, set_pipe};
 use super::stages::{Pipe, waits_at_least};
 use super::tables::{Clock, Tables};
 use super::tally::{Refusals, Tally};
-use crate::layout::{Aspect, Shape, Split, first_broken};
+use crate::layout::Split;
 use crate::memory::{Peak, States};
 use crate::plan::{Plan, Training};
+use crate::rules::{Aspect, Shape, first_broken};
 use crate::shard::{self, padded_vocabulary};
 use crate::time::{self, DataParallel, Longest, Stages, State, StepOverhead, step_of};
 

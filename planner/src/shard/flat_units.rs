@@ -11,9 +11,10 @@ use super::fsdp::{
     boxes, holder_of, own_part, padding_of, pieces, sections, unknown, unlike_over_tp,
 };
 use super::megatron_fsdp::{Flat, buffer, flats, outer, persistent_pairs, shards};
-use super::{BufferShard, ParamShard, RankShards, Strategy};
+use super::{BufferShard, ParamShard, RankShards};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
+use crate::settings::Strategy;
 
 /// What a rank keeps in a unit's buffer of one of runtime native's parameters.
 struct Kept {

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use super::fsdp::carried_out_tests::{number, small};
 use super::fsdp::computed_with;
-use super::{BufferShard, ParamShard, Strategy, flat_units, rank_shards, unit_buffers};
+use super::{BufferShard, ParamShard, flat_units, rank_shards, unit_buffers};
 use crate::parse_plan;
 use crate::plan::Plan;
+use crate::settings::Strategy;
 
 fn plan(model: &Value, world: u64, layout: &Value) -> Plan {
     let file = json!({"version": 1, "model": model, "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": world},

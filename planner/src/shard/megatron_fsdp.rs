@@ -5,9 +5,10 @@
 use super::fsdp::{Placed, Section, Slots, Unit, UnitKind, report, sections, units_of_stage};
 use super::low_precision::{LowPrecisionWeights, keeps_quantised};
 use super::megatron::{is_quantised, recipe_layers};
-use super::{BufferShard, Cut, ParamShard, RankShards, StateShard, StateTypes, Strategy};
+use super::{BufferShard, Cut, ParamShard, RankShards, StateShard, StateTypes};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
+use crate::settings::Strategy;
 use crate::units::{Dtype, LowPrecision, Wide};
 
 /// Whether Megatron-FSDP is applied at all: with one data-parallel rank NeMo Automodel leaves it out.

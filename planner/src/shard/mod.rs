@@ -6,6 +6,7 @@
 mod buffer;
 mod by_runtime;
 mod classes;
+mod executed;
 mod flat_units;
 #[cfg(test)]
 mod flat_units_tests;
@@ -16,16 +17,13 @@ pub(crate) mod megatron;
 mod megatron_fsdp;
 mod pieces;
 mod remarks;
-mod settings;
 mod state;
 #[cfg(test)]
 mod tests;
 pub mod tp_plan;
 
 pub use classes::{Holders, holders};
-pub use settings::{FsdpSettings, Reshard, TpPlanSource};
 
-pub use crate::settings::Strategy;
 pub use state::{StateTypes, core_keeps_master, state_types};
 
 pub use buffer::{BufferShard, StateShard};
@@ -36,12 +34,15 @@ pub use megatron_fsdp::{Gathered, UnitSizes, double_buffer_bytes, is_wrapped, sh
 pub use pieces::{Copied, Piece, copies, copies_of};
 pub use remarks::check;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::layout::GroupKind;
 use crate::model::{Init, Module, Parameter};
-use crate::nonuniform::ReshardedSlice;
 use crate::plan::Plan;
+use crate::reduced::ReshardedSlice;
+use crate::wire::RankRole;
 
 /// All parameters of a stage that look alike, on one of its ranks.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +65,36 @@ impl Family {
     /// Elements of one slice.
     pub fn local_elements(&self) -> u64 {
         self.local_shape.iter().product()
+    }
+}
+
+impl Plan {
+    /// Rows of the padded vocabulary that a rank computes with, as ranges `[first, end)`, in the order in which they lie in
+    /// embedding and output layer.
+    pub fn vocabulary_rows(&self, rank: u64) -> Vec<[u64; 2]> {
+        let (all, slot, role) = (padded_vocabulary(self), self.place_of(rank).tp, self.role_of(rank));
+        if let (Some(role), Some(nonuniform)) = (role, &self.nonuniform) {
+            let rank = (&nonuniform.shrunk, role, slot);
+            if let Some(slice) = ReshardedSlice::of(&self.model, Module::Embedding, (0, all), rank) {
+                return slice.rows;
+            }
+        }
+        let slots = match (role, &self.nonuniform) {
+            (Some(RankRole::Reduced), Some(nonuniform)) => nonuniform.shrunk.reduced,
+            _ => self.layout.tp,
+        };
+        let rows = all / slots;
+        vec![[slot * rows, (slot + 1) * rows]]
+    }
+
+    /// Everything that `rank` keeps from step to step.
+    pub fn rank_shards(&self, rank: u64) -> RankShards {
+        rank_shards(self, rank)
+    }
+
+    /// Names of all parameters of the model, as the executor's ranks hold them.
+    pub fn parameter_names(&self) -> BTreeSet<String> {
+        megatron::parameter_names(self)
     }
 }
 

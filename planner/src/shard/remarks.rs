@@ -1,10 +1,11 @@
 //! What is worth saying of a plan of an FSDP runtime besides broken rules of sizes.
 
-use super::{Strategy, by_runtime, is_wrapped, tp_plan};
+use super::{by_runtime, is_wrapped, tp_plan};
 use crate::finding::Finding;
-use crate::layout::{Owner, Shape};
 use crate::model::Attention;
 use crate::plan::Plan;
+use crate::rules::{Owner, Shape};
+use crate::settings::Strategy;
 use crate::settings::{Granularity, OptimizerKind};
 
 /// Findings on how parameters are split.

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::stage_families;
 use crate::model::Module;
-use crate::plan::{Plan, parse_plan};
+use crate::parse::parse_plan;
+use crate::plan::Plan;
 
 #[test]
 fn deepseek_v3_with_its_prediction_module() {

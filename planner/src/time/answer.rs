@@ -244,8 +244,9 @@ pub(crate) fn peak_flops(plan: &Plan) -> Option<f64> {
 mod tests {
     use serde_json::{Value, json};
 
+    use crate::answer::estimate;
     use crate::finding::Finding;
-    use crate::plan::{estimate, parse_plan};
+    use crate::parse::parse_plan;
     use crate::wire::Answer;
 
     fn answer(file: &Value) -> Answer {

@@ -139,8 +139,8 @@ mod tests {
         let plan = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1},
                           "layout": {"cp": cp, "cp_kind": kind},
                           "training": {"seq_len": seq_len, "micro_batch_size": 1, "global_batch_size": 8}});
-        let file = crate::plan::parse_plan(&plan.to_string()).expect("a plan");
-        crate::plan::estimate(&file).time.expect("seconds").breakdown.attention
+        let file = crate::parse::parse_plan(&plan.to_string()).expect("a plan");
+        crate::answer::estimate(&file).time.expect("seconds").breakdown.attention
     }
 
     #[test]

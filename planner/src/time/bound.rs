@@ -139,7 +139,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::{Plan, parse_plan};
+    use crate::parse::parse_plan;
+    use crate::plan::Plan;
     use crate::time::{constants, inputs_at_least, profile, recompute, setup, step_of};
 
     fn check(preset: &str, nodes: u64, layout: &serde_json::Value, micro: u64, again: &str) -> f64 {

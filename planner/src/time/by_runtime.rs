@@ -3,7 +3,8 @@
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
-use crate::shard::{Strategy, state_types};
+use crate::settings::Strategy;
+use crate::shard::state_types;
 use crate::units::Dtype;
 
 /// What of a runtime seconds depend on.

@@ -47,7 +47,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::parse_plan;
+    use crate::parse::parse_plan;
 
     #[test]
     fn chunks_sum_to_the_closed_form_without_bubble() {

@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 
 use crate::cluster::Gpu;
 use crate::data;
-use crate::settings::Granularity;
 use serde::Deserialize;
 
 macro_rules! roles {
@@ -129,9 +128,6 @@ pub struct Profile {
     pub dispatcher: Option<String>,
     /// What hides behind compute, of tp, ep, dp, reduce (of dp, the gradients alone), p2p; none for what the plan says.
     pub overlap: Option<Vec<String>>,
-    /// What its runs recompute where a plan does not say.
-    #[serde(default)]
-    pub recompute: Option<Granularity>,
     /// Whether the kernels of weights' gradients add to the gradient buffer themselves.
     #[serde(default = "yes")]
     pub fused_gradients: bool,

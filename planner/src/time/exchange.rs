@@ -87,7 +87,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::plan::{Plan, estimate, parse_plan};
+    use crate::answer::estimate;
+    use crate::parse::parse_plan;
+    use crate::plan::Plan;
     use crate::time::{constants::table, setup};
     use crate::wire::TimeAnswer;
 

@@ -9,12 +9,15 @@ use super::machine::Numbers;
 use super::setup::{Inputs, Setup, SoftwareFacts};
 use super::shape::ModelShape;
 use super::stages::Stages;
+use crate::layout::Reshard;
 use crate::layout::Strides;
-use crate::nonuniform::RankRole;
-use crate::plan::{Named, Plan, Product};
+use crate::plan::Plan;
+use crate::settings::Strategy;
 use crate::settings::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, Implementation};
-use crate::shard::{Reshard, Strategy, padded_vocabulary};
+use crate::shard::padded_vocabulary;
+use crate::software::{Named, Product};
 use crate::units::{Dtype, LowPrecision};
+use crate::wire::RankRole;
 
 /// The profile that holds without a name in the plan: that of the framework which the plan names, or of its runtime.
 pub fn default_profile(plan: &Plan) -> &'static str {

@@ -50,7 +50,8 @@ pub fn saved_bytes(plan: &Plan) -> f64 {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::plan::{estimate, parse_plan};
+    use crate::answer::estimate;
+    use crate::parse::parse_plan;
     use crate::wire::TimeAnswer;
 
     fn time(runtime: &str, layout: &Value, training: &Value) -> TimeAnswer {

@@ -4,9 +4,10 @@ use super::collectives::Group;
 use super::from_plan::setup;
 use super::setup::Setup;
 use super::step::StepTime;
-use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
+use crate::reduced::Nonuniform;
 use crate::shard::{BufferShard, stage_buffers};
+use crate::wire::RankRole;
 
 /// Seconds of a step of a valid plan under these values of the constants.
 ///
@@ -55,7 +56,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::{estimate, parse_plan};
+    use crate::answer::estimate;
+    use crate::parse::parse_plan;
     use crate::wire::TimeAnswer;
 
     fn time(failed: u64, batch: u64) -> TimeAnswer {

@@ -254,7 +254,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::{estimate, parse_plan};
+    use crate::answer::estimate;
+    use crate::parse::parse_plan;
 
     /// Upper end of the likely range over the step, and findings that something was assumed.
     fn found(

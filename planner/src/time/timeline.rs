@@ -6,14 +6,13 @@ use super::from_plan::setup;
 use super::simulate::{SimulationError, StageCosts, Timeline, simulate, simulated_length};
 use crate::finding::Finding;
 use crate::plan::Plan;
-use crate::schedule::Pipeline;
 
 /// The timeline of a valid plan's step, as planner predicts it.
 ///
 /// # Errors
 /// A finding: the time model lacks a figure, or the step has more actions than are simulated.
 pub fn timeline(plan: &Plan) -> Result<Timeline, Box<Finding>> {
-    simulate(&Pipeline::of(plan), &costs(plan)?).map_err(|error| too_long(plan, &error))
+    simulate(&plan.pipeline(), &costs(plan)?).map_err(|error| too_long(plan, &error))
 }
 
 fn costs(plan: &Plan) -> Result<StageCosts, Box<Finding>> {
@@ -34,7 +33,7 @@ fn too_long(plan: &Plan, error: &SimulationError) -> Box<Finding> {
 /// # Errors
 /// As [`timeline`].
 pub fn simulated_seconds(plan: &Plan, most_actions: u64) -> Result<f64, Box<Finding>> {
-    let length = simulated_length(&Pipeline::of(plan), &costs(plan)?, most_actions);
+    let length = simulated_length(&plan.pipeline(), &costs(plan)?, most_actions);
     let pipeline = length.map_err(|error| too_long(plan, &error))?;
     // A plan with a timeline has a setup.
     let step = setup(plan).map(|setup| setup.predict(&table().values())).unwrap_or_default();
@@ -46,7 +45,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::parse_plan;
+    use crate::parse::parse_plan;
 
     /// Seconds of the simulated pipeline over those of the closed form without what follows the pipeline.
     fn check(layout: serde_json::Value, batch: u64, expected: std::ops::Range<f64>) {

@@ -274,7 +274,8 @@ fn finished(plan: &Plan, title: &str, formula: &str, mut inputs: Vec<(String, St
 
 #[cfg(test)]
 mod tests {
-    use crate::plan::{estimate, parse_plan};
+    use crate::answer::estimate;
+    use crate::parse::parse_plan;
     use crate::why::explain;
 
     #[test]

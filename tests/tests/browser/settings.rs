@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use planner::plan::is_asked;
+use planner::rules::is_asked;
 use planner::runtime::Runtime;
 use planner::wire::{Kind, Part, PlanFile, Setting};
 use serde_json::{Value, json};

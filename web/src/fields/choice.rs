@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use planner::cluster::gpus;
-use planner::plan::Named;
+use planner::software::Named;
 use planner::wire::{Kind, Setting};
 use serde_json::Value;
 

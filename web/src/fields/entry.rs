@@ -3,7 +3,7 @@
 use leptos::ev::KeyboardEvent;
 use leptos::prelude::*;
 use planner::finding::{Finding, has_error};
-use planner::plan::valid_values;
+use planner::resolve::valid_values;
 use planner::wire::{Kind, Setting};
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ mod modules;
 
 use leptos::prelude::*;
 use planner::finding::Finding;
-use planner::plan::is_asked;
+use planner::rules::is_asked;
 use planner::wire::{Kind, Objective, Part, Setting};
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use planner::Plan;
 use planner::layout::{coordinates, place};
-use planner::nonuniform::RankRole;
+use planner::wire::RankRole;
 
 /// One way to colour the map: a number for each rank.
 #[derive(Debug, Clone, PartialEq)]

@@ -326,7 +326,7 @@ impl Store {
         change(&mut after);
         if after.runtime != before.runtime && !field.is_empty() {
             // The framework goes with the runtime.
-            after = planner::plan::with_usual_framework(&after);
+            after = planner::software::with_usual_framework(&after);
         }
         if after != *before {
             self.history.update(|history| history.record(before, field, browser::now_ms()));

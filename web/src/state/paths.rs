@@ -25,7 +25,7 @@ pub fn section_of(path: &str) -> Option<&'static str> {
 /// # Errors
 /// When there is no such field, or the value does not suit it.
 pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile, Finding> {
-    planner::plan::with_value(plan, path, value).map_err(|finding| *finding)
+    planner::parse::with_value(plan, path, value).map_err(|finding| *finding)
 }
 
 /// What takes the place of a list in which a finding is about one entry: the list with `value` for that entry. For

@@ -8,7 +8,7 @@ use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::finding::Finding;
 use planner::link::{self, LinkError};
-use planner::plan::with_usual_framework;
+use planner::software::with_usual_framework;
 use planner::wire::{self, Choose, ClusterFile, ModelFile, PlanFile};
 
 use super::fragment::{Fragment, MAX_LINK, joins};

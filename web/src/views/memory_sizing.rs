@@ -1,7 +1,7 @@
 //! Sizing of mixtures of experts: the rule of thumb on weights beside computed bytes, over expert-parallel sizes.
 
 use leptos::prelude::*;
-use planner::memory::{SizingRow, sizing_rows};
+use planner::answer::{SizingRow, sizing_rows};
 use planner::units::Bytes;
 use planner::wire::{SizingVerdict, Verdict};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::Plan;
 use planner::layout::{Group, GroupKind};
-use planner::nonuniform::failed_ranks;
+use planner::reduced::failed_ranks;
 
 use super::NotYet;
 use super::failures::{self, Failures};

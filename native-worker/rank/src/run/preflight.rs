@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
-use planner::layout::{Group, executor_limits};
-use planner::nonuniform::RankRole;
+use planner::layout::Group;
+use planner::rules::executor_limits;
 use planner::shard::BufferShard;
 use planner::shard::fsdp::{computed_with, groups};
+use planner::wire::RankRole;
 use planner::{Finding, Plan, Severity};
 use sha2::{Digest, Sha256};
 use tch::Device;

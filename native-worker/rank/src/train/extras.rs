@@ -5,8 +5,8 @@
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::nonuniform::RankRole;
 use planner::shard::ParamShard;
+use planner::wire::RankRole;
 use tch::Tensor;
 
 use crate::collectives::{Collectives, GroupId};

@@ -10,8 +10,8 @@ use anyhow::Context;
 use planner::Plan;
 use planner::layout::GroupKind;
 use planner::model::{Architecture, Attention, MixerRef, Module};
-use planner::nonuniform::RankRole;
 use planner::shard::ParamShard;
+use planner::wire::RankRole;
 use tch::{Kind, Tensor};
 
 use super::optimizer::{Update, decay};

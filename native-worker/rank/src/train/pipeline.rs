@@ -75,7 +75,7 @@ impl Stage {
     /// # Errors
     /// When the planner made no pipeline group with this rank.
     pub(super) fn new(plan: &Plan, world: &dyn Collectives) -> anyhow::Result<Stage> {
-        Stage::of(Pipeline::of(plan), false, plan, world)
+        Stage::of(plan.pipeline(), false, plan, world)
     }
 
     /// What it does to evaluate, with so many micro batches.
@@ -87,7 +87,7 @@ impl Stage {
         world: &dyn Collectives,
         microbatches: u64,
     ) -> anyhow::Result<Stage> {
-        Stage::of(Pipeline { microbatches, ..Pipeline::of(plan) }, true, plan, world)
+        Stage::of(Pipeline { microbatches, ..plan.pipeline() }, true, plan, world)
     }
 
     fn of(

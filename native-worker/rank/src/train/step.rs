@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
+use planner::settings::Strategy;
 use planner::shard::fsdp::{Handling, carried_out};
-use planner::shard::{Strategy, flat_units, unit_buffers};
+use planner::shard::{flat_units, unit_buffers};
 use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Step, Trace};
 use tch::{Device, Kind, Tensor};
 

@@ -1,6 +1,6 @@
 //! Pipelines train the same model: every schedule, uneven stages, tied embeddings, recomputation, with other axes.
 
-use planner::schedule::{self, Pipeline};
+use planner::schedule;
 use planner::wire::Event;
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ fn the_schedule_is_executed_as_planned_and_recorded() {
     set(&mut plan, "run.steps", 4);
     let run = Run::complete(&plan);
     let file = planner::parse_plan(&plan.to_string()).unwrap();
-    let pipeline = Pipeline::of(&planner::Plan::resolve(&file).plan.unwrap());
+    let pipeline = planner::Plan::resolve(&file).plan.unwrap().pipeline();
     for rank in 0..2 {
         let records = run.records(rank).into_iter();
         let traces: Vec<_> = records

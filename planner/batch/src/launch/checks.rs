@@ -4,7 +4,7 @@ use super::options::{Body, Mode, Task};
 use super::writer::Writer;
 use crate::shell;
 use planner::finding::Finding;
-use planner::plan::Product;
+use planner::software::Product;
 use planner::wire::GoingOn;
 
 impl Writer<'_> {

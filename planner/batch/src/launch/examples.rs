@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::options::{Body, Mode, ScriptOptions, Task};
 use super::site::{Environment, Site};
-use planner::plan::parse_plan;
+use planner::parse::parse_plan;
 use planner::wire::PlanFile;
 
 /// A plan with the kind of script that goes with it.

@@ -14,9 +14,10 @@ use planner::cluster::node_names;
 use planner::finding::{Finding, has_error};
 use planner::layout::coordinates;
 use planner::memory;
-use planner::nonuniform::{RankRole, failed_ranks};
 use planner::plan::Plan;
+use planner::reduced::failed_ranks;
 use planner::units::Bytes;
+use planner::wire::RankRole;
 use planner::wire::Verdict;
 
 /// The entry point, in the folder of Megatron-LM.

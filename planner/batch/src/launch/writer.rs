@@ -10,7 +10,8 @@ use super::saving::Saving;
 use super::site::{Container, Site};
 use crate::shell;
 use planner::finding::Finding;
-use planner::plan::{Framework, Plan};
+use planner::plan::Plan;
+use planner::software::Framework;
 
 /// Writes parts of a script and collects what is to be said about them.
 pub struct Writer<'a> {

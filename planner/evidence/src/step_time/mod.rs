@@ -6,7 +6,8 @@ mod unseen;
 
 use super::asked::{self, Asked, List, Told, source};
 use super::plan_of;
-use planner::plan::{Plan, parse_plan};
+use planner::parse::parse_plan;
+use planner::plan::Plan;
 use planner::time::{self, Said, Setup, StepTime, Terms};
 
 pub use scores::{Splits, score, splits, train_keys, values_of};

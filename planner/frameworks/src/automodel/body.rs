@@ -2,7 +2,7 @@
 
 use crate::options::options_of;
 use batch::launch::{Entry, Mode, Payload, Writer, environment_of_hardware};
-use planner::plan::Framework;
+use planner::software::Framework;
 
 use super::rows::table;
 

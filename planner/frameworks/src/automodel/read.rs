@@ -11,7 +11,6 @@ use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
 use planner::json::read_value;
 use planner::model::preset_of_hub;
-use planner::plan::Plan;
 use planner::runtime::Runtime;
 use planner::wire::PlanFile;
 
@@ -118,7 +117,7 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
 /// Layers of the model of a plan file.
 fn layers_of(plan: &Value) -> Option<u64> {
     let file = json!({"version": 1, "model": plan["model"], "cluster": plan["cluster"]});
-    Some(Plan::fill(&PlanFile::read(file).ok()?).plan?.model.num_layers)
+    Some(planner::fill::fill(&PlanFile::read(file).ok()?).plan?.model.num_layers)
 }
 
 fn model(settings: &Settings) -> Result<Value, String> {

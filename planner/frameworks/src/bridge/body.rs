@@ -6,7 +6,7 @@ use batch::launch::{
     Entry, Mode, Payload, Task, Writer, environment_of_hardware, environment_of_task, expandable_segments,
 };
 use planner::model::count;
-use planner::plan::{Framework, Plan};
+use planner::software::Framework;
 use planner::wire::{ModelFile, PlanFile};
 
 use super::recipes::preset_of;
@@ -126,7 +126,8 @@ fn other_model(writer: &mut Writer<'_>) {
         ..writer.plan.file.clone()
     };
     // Versions of one model have names of their own.
-    let other = Plan::fill(&file).plan.is_some_and(|other| count(&other.model) != count(&writer.plan.model));
+    let other =
+        planner::fill::fill(&file).plan.is_some_and(|other| count(&other.model) != count(&writer.plan.model));
     if other {
         let value = planned.clone();
         writer.cannot("model", value, "the recipe names the model, and by its name this one is another");

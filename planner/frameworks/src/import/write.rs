@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Imported;
 use planner::finding::Finding;
-use planner::plan::parse_plan;
+use planner::parse::parse_plan;
 
 /// What was noticed.
 pub struct Notes {

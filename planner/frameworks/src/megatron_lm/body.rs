@@ -5,7 +5,7 @@ use batch::launch::{
     Entry, Mode, Payload, Writer, environment_of_hardware, environment_of_task, expandable_segments,
 };
 use batch::shell::comment;
-use planner::plan::Framework;
+use planner::software::Framework;
 use planner::wire::DataFile;
 
 use super::rows::table;

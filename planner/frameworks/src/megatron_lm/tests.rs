@@ -310,7 +310,7 @@ fn a_command_line_of_megatron_keeps_what_it_computes_beside() {
         let imported = import_megatron_job(arguments, &job);
         let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
         let plan = Plan::resolve(&file).plan.unwrap();
-        let limits = planner::layout::executor_limits(&plan).into_iter().map(|finding| finding.message);
+        let limits = planner::rules::executor_limits(&plan).into_iter().map(|finding| finding.message);
         limits.collect::<Vec<_>>().join("; ")
     };
     assert_eq!(parts("--moe-z-loss-coeff 0"), "");

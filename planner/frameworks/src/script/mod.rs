@@ -6,7 +6,8 @@ mod tests;
 
 use batch::launch::{Body, ScriptOptions, Site, Started, Task, Writer, command_payload};
 use planner::finding::Finding;
-use planner::plan::{Framework, Plan};
+use planner::plan::Plan;
+use planner::software::Framework;
 
 use crate::{automodel, bridge, megatron_lm, torchtitan, worker};
 use further::{Style, further};

@@ -3,7 +3,7 @@
 use crate::options::options_of;
 use batch::launch::{Entry, Payload, Writer, environment_of_hardware};
 use batch::shell::comment;
-use planner::plan::Framework;
+use planner::software::Framework;
 
 use super::rows::{CHOICE, table};
 

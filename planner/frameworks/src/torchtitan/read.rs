@@ -11,7 +11,8 @@ use super::{python, sizes};
 use crate::import::settings::Settings;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
-use planner::plan::{DEFAULT_LR, Framework};
+use planner::plan::DEFAULT_LR;
+use planner::software::Framework;
 
 /// What stands before the kind of activation checkpoints, after all options.
 const CHOICE: &str = "activation-checkpoint:";

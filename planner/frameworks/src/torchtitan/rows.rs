@@ -6,8 +6,9 @@ use crate::row::is_adam;
 use crate::{Kind, Row, Table};
 use planner::layout::{stage_layers, torchtitan};
 use planner::model::Balance;
-use planner::plan::{Framework, Plan};
+use planner::plan::Plan;
 use planner::settings::{CudaGraphs, Granularity, LrSchedule, OptimizerKind};
+use planner::software::Framework;
 use planner::units::number;
 
 use super::{gaps, names};

@@ -6,7 +6,9 @@ use super::python::CALLED;
 use crate::import::settings::Settings;
 use crate::import::write::Notes;
 use planner::layout::{layout_string, torchtitan};
-use planner::plan::{Framework, Plan, parse_plan};
+use planner::parse::parse_plan;
+use planner::plan::Plan;
+use planner::software::Framework;
 
 /// Settings that count in tokens, which torchtitan has since 2026-08-20.
 const IN_TOKENS: [&str; 4] = [

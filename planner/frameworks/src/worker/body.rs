@@ -98,7 +98,7 @@ saved_steps() {
 
 /// The whole script.
 pub fn script(writer: &mut Writer<'_>) -> String {
-    for finding in planner::layout::executor_limits(writer.plan) {
+    for finding in planner::rules::executor_limits(writer.plan) {
         writer.note(finding);
     }
     let interactive = writer.options.mode == Mode::Salloc;

@@ -4,7 +4,9 @@ use super::*;
 use crate::finding::has_error;
 use crate::layout::{parse_layout_string, stage_layers};
 use crate::model::presets;
-use crate::plan::{Plan, Resolved, parse_plan};
+use crate::parse::parse_plan;
+use crate::plan::Plan;
+use crate::resolve::Resolved;
 
 fn resolved(preset: &str, runtime: &str, gpus: u64, layout: serde_json::Value) -> Resolved {
     let file = json!({"version": 1, "model": {"preset": preset}, "runtime": runtime,

@@ -553,7 +553,7 @@ pub fn moments_of_units(plan: &Plan, stage: u64) -> Vec<(At, Alive)> {
         Some(computed) => Gathered::of_flat_units(plan, &computed.rank_shards(0)).0,
         None => Gathered::of_stage(plan, stage),
     };
-    step(plan, stage, &units, &Handling::of(plan), &Pipeline::of(plan), |_, event, alive| {
+    step(plan, stage, &units, &Handling::of(plan), &plan.pipeline(), |_, event, alive| {
         if let Event::At(at) = event {
             found.push((at, alive));
         }

@@ -217,7 +217,7 @@ pub fn walk(
         layers,
         chunks,
     };
-    let (pipeline, more) = shown(&Pipeline::of(plan), stage);
+    let (pipeline, more) = shown(&plan.pipeline(), stage);
     let of_all: Saved =
         (0..walk.chunks.len()).fold(Saved::default(), |sum, chunk| sum + walk.saved_by(chunk));
     let each = more / (walk.chunks.len() as u64).max(1);

@@ -1,5 +1,6 @@
 //! What a step gathers of each unit that FSDP2 wraps, whatever the micro batch is and whatever is recomputed.
 
+use crate::fill;
 use crate::layout::Mesh;
 use crate::model::Module;
 use crate::plan::Plan;
@@ -169,7 +170,7 @@ impl Gathered {
 
 /// What of each unit a rank of the worker computes with.
 fn computed_by_the_worker(plan: &Plan, mesh: &Mesh, stage: u64) -> Option<Vec<Computed>> {
-    let native = Plan::resolve(&computed_with(plan)).plan?;
+    let native = fill::valid(&computed_with(plan))?;
     let shards = native.rank_shards(stage * mesh.stage());
     let units = carried_out(plan, &shards).ok()?.units;
     Some(units.iter().map(|unit| Computed::of(unit, &shards)).collect())

@@ -6,7 +6,8 @@ use super::layer::layer;
 use super::{Moment, moments};
 use crate::memory::stage::Terms;
 use crate::memory::{answer, live_chunks};
-use crate::plan::{Plan, parse_plan};
+use crate::parse::parse_plan;
+use crate::plan::Plan;
 use crate::units::Wide;
 
 /// A plan of eight layers, four micro batches on two stages, where `change` says nothing else.

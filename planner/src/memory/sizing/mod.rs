@@ -2,11 +2,8 @@
 //! prefill, what a conversion needs, and the usual limits on weights, shown next to the computed bytes of training.
 
 mod cache;
-mod rows;
 #[cfg(test)]
 mod tests;
-
-pub use rows::{SizingRow, sizing_rows};
 
 use crate::finding::Finding;
 use crate::layout::chunks_of_stage;

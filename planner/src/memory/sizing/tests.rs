@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::plan::{estimate, parse_plan};
+use crate::answer::estimate;
+use crate::parse::parse_plan;
 use crate::wire::{SizingAnswer, SizingVerdict, Verdict};
 
 fn sized(model: Value, gpus: u64, layout: Value, training: Value) -> (SizingAnswer, crate::wire::Answer) {
@@ -94,7 +95,7 @@ fn a_rule_of_thumb_that_errs_is_said_to() {
 fn sizes_of_experts_beside_each_other() {
     let file = json!({"version": 1, "model": {"preset": "minimax-m2"}, "cluster": {"gpu": "h100-sxm", "nodes": 8},
         "layout": {"tp": 2, "ep": 32}});
-    let rows = crate::memory::sizing_rows(&parse_plan(&file.to_string()).unwrap());
+    let rows = crate::answer::sizing_rows(&parse_plan(&file.to_string()).unwrap());
     let row = |(tp, ep)| rows.iter().find(|row| (row.tp, row.ep) == (tp, ep)).unwrap();
     for (size, gpus, weights, rule, agrees) in [
         ((2, 4), 8, "116.40", SizingVerdict::None, true),
@@ -108,5 +109,5 @@ fn sizes_of_experts_beside_each_other() {
         assert_eq!((row.verdict, row.agrees), (Verdict::No, agrees));
     }
     let dense = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}});
-    assert!(crate::memory::sizing_rows(&parse_plan(&dense.to_string()).unwrap()).is_empty());
+    assert!(crate::answer::sizing_rows(&parse_plan(&dense.to_string()).unwrap()).is_empty());
 }

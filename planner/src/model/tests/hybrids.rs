@@ -2,12 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::answer::estimate;
 use crate::layout::GroupKind;
 use crate::model::{
     Attention, LayerKind, MixerRef, Mlp, Module, Parameter, count, fold, import_hf, layer_parameters,
     mtp_parameters, presets,
 };
-use crate::plan::{Plan, estimate, parse_plan};
+use crate::parse::parse_plan;
+use crate::plan::Plan;
 use crate::shard::{padded_vocabulary, stage_families};
 use crate::wire::PlanFile;
 

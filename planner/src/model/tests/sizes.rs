@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
+use crate::answer::estimate;
 use crate::finding::has_error;
 use crate::model::{import_hf, presets};
-use crate::plan::{Plan, estimate, parse_plan};
+use crate::parse::parse_plan;
+use crate::plan::Plan;
 use crate::wire::PlanFile;
 
 fn architecture(id: &str) -> Value {

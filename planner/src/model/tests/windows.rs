@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::answer::estimate;
 use crate::model::{Architecture, Mixer, import_hf, presets};
-use crate::plan::{estimate, parse_plan};
+use crate::parse::parse_plan;
 use crate::time::flops::forward_flops;
 
 fn model(id: &str) -> Architecture {

@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::answer::estimate;
 use crate::finding::Severity;
-use crate::plan::{Plan, estimate, parse_plan};
+use crate::parse::parse_plan;
+use crate::plan::Plan;
 use crate::units::Dtype;
 use crate::wire::{Answer, PlanFile, RankClass};
 

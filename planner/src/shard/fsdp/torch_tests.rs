@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::layout::GroupKind;
-use crate::plan::{Plan, parse_plan};
+use crate::parse::parse_plan;
+use crate::plan::Plan;
 use crate::shard::fsdp::{Slots, placed_blocks};
 
 fn data() -> Value {

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::place::{Placed, place};
 use crate::layout::Mesh;
+use crate::layout::Reshard;
 use crate::plan::Plan;
-use crate::shard::Reshard;
 use crate::shard::megatron::{Block, blocks};
 use crate::shard::tp_plan::{TpPlan, effective};
 

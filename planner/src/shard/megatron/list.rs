@@ -7,8 +7,8 @@ use super::elements::StageElements;
 use super::{blocks, family, parameters_of};
 use crate::layout::{Coordinates, GroupKind, coordinates, embedding_stages, place_in_group};
 use crate::model::{Module, Role};
-use crate::nonuniform::ReshardedSlice;
 use crate::plan::Plan;
+use crate::reduced::ReshardedSlice;
 use crate::shard::{Family, ParamShard, RankShards};
 use crate::wire::RankRole;
 

@@ -1,6 +1,6 @@
 //! Tensor-parallel plans that NeMo Automodel brings along: the default and those per model class.
 
-use super::style::{Placement, SEQUENCE, Style};
+use crate::layout::{Placement, SEQUENCE, Style};
 
 /// A plan: module patterns and styles, later entries winning.
 pub type Plan = Vec<(String, Style)>;

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::class::Plan;
-use super::style::{Placement, Style};
 use crate::data;
+use crate::layout::{Placement, Style};
 
 /// Whose rules complete a merged plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

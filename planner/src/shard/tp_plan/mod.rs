@@ -5,17 +5,16 @@
 mod class;
 mod hf;
 mod pattern;
-mod style;
 mod validate;
 
+pub use crate::layout::{Placement, Style};
 pub use class::{Class, Plan as TpPlan, class_plan};
 pub use hf::{Era, Sources, UnknownStyle, inner_prefix, known_sources, merge};
 pub use pattern::matches;
-pub use style::{Placement, Style};
 pub use validate::{LocalHeads, check, local_heads};
 
+use crate::layout::TpPlanSource;
 use crate::plan::Plan;
-use crate::shard::TpPlanSource;
 
 /// `model_type` of the plan's config.json, where it has one.
 pub fn model_type(plan: &Plan) -> Option<&str> {

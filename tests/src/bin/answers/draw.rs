@@ -2,7 +2,7 @@
 //! kept where it is accepted.
 
 use planner::model::presets;
-use planner::plan::with_value;
+use planner::parse::with_value;
 use planner::wire::PlanFile;
 use planner::{Plan, parse_plan};
 use serde_json::{Value, json};

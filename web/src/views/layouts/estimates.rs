@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use leptos::prelude::*;
-use planner::layout::Choice;
+use planner::rules::Choice;
 use planner::wire::{PlanFile, Verdict};
 
 use super::{Key, key};

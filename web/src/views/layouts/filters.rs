@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::layout::Choice;
+use planner::rules::Choice;
 
 use super::AXES;
 use crate::format;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use planner::finding::has_error;
-use planner::layout::{Choice, valid_layouts_of};
+use planner::resolve::valid_layouts_of;
+use planner::rules::Choice;
 use planner::wire::{PlanFile, RunFile, Verdict};
 
 use super::NotYet;

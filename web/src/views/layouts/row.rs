@@ -1,7 +1,7 @@
 //! One valid layout.
 
 use leptos::prelude::*;
-use planner::layout::Choice;
+use planner::rules::Choice;
 use planner::wire::Verdict;
 
 use super::estimates::Estimates;

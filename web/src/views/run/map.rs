@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use planner::Plan;
-use planner::nonuniform::failed_ranks;
+use planner::reduced::failed_ranks;
 use planner::run::{RankRecord, RankStanding};
 use planner::wire::RunSummary;
 

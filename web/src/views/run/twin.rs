@@ -1,7 +1,7 @@
 //! Measuring a plan where its cluster is not: a twin that is cut by the same axes, small enough for this machine.
 
 use leptos::prelude::*;
-use planner::layout::executor_limits;
+use planner::rules::executor_limits;
 use planner::twin::{Scaled, Twin, device, twin};
 use planner::wire::GoingOn;
 use planner::{Finding, Plan};

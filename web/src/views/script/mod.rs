@@ -12,7 +12,7 @@ use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::json::read_value;
-use planner::layout::executor_limits;
+use planner::rules::executor_limits;
 use planner::wire::{GoingOn, OnFailure, PlanFile};
 
 use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};

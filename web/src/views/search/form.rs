@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use leptos::prelude::*;
-use planner::plan::for_runtimes;
-use planner::search::{AXES, Axes, Objective, Pin, Request, choices, parse_prices, setting_of};
+use planner::search::{Axes, Objective, Pin, Request, choices, parse_prices, setting_of};
+use planner::software::for_runtimes;
+use planner::wire::AXES;
 use planner::wire::PlanFile;
 
 use super::Asked;

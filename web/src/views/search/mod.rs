@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
-use planner::layout::Choice;
-use planner::plan::with_usual_framework;
+use planner::rules::Choice;
 use planner::search::{Remedy, Request, Row, Settings};
+use planner::software::with_usual_framework;
 use planner::wire::{PlanFile, RecomputeFile, RunFile};
 
 use crate::findings::{FindingList, coded};

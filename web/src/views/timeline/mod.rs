@@ -8,7 +8,7 @@ use std::sync::Arc;
 use leptos::ev::KeyboardEvent;
 use leptos::prelude::*;
 use planner::Plan;
-use planner::schedule::{ActionKind, Pipeline};
+use planner::schedule::ActionKind;
 use planner::time::measured;
 use planner::time::simulate::Timeline;
 use planner::time::trace::trace;
@@ -61,7 +61,7 @@ pub fn TimelineView() -> impl IntoView {
     });
     let drawn = Memo::new(move |_| {
         let predicted = simulated.with(|step| step.as_ref().and_then(|step| step.as_ref().ok()).cloned());
-        let pipeline = plan.with(|plan| plan.as_deref().map(Pipeline::of));
+        let pipeline = plan.with(|plan| plan.as_deref().map(Plan::pipeline));
         let measured = pipeline.filter(|_| with_run.get()).and_then(|pipeline| {
             hub.record.with(|known| measured(&pipeline, known.traces.values().map(|(_, trace)| trace)))
         });

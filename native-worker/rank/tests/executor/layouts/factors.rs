@@ -1,7 +1,7 @@
 //! The settings that layouts are made of, and the plans that they make.
 
 use planner::Plan;
-use planner::layout::executor_limits;
+use planner::rules::executor_limits;
 use serde_json::{Value, json};
 
 use super::pairwise::Levels;

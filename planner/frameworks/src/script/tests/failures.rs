@@ -198,7 +198,7 @@ fn a_workers_script_goes_on_in_its_allocation() {
         .split("<<'SHARDPLAN_PLAN_JSON' &\n")
         .nth(1)
         .and_then(|rest| rest.split("\nSHARDPLAN_PLAN_JSON\n").next());
-    let inside = planner::plan::parse_plan(document.expect("a plan")).expect("a plan");
+    let inside = planner::parse::parse_plan(document.expect("a plan")).expect("a plan");
     assert_eq!(inside.cluster.nodes, Some(2));
     // As it was, where nobody asks.
     let (before, _) = script(&saving(), &bare, &body(Body::Worker));

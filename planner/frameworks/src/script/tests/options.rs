@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{automodel, bridge, megatron_lm, torchtitan};
 use planner::model::presets;
-use planner::plan::Framework;
 use planner::runtime::Runtime;
+use planner::software::Framework;
 
 /// What options take, by name.
 struct Table(BTreeMap<String, String>);

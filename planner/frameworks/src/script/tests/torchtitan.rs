@@ -7,8 +7,8 @@ use super::*;
 use crate::import::Job;
 use crate::torchtitan::{self, import_torchtitan_job};
 use planner::layout::stage_layers;
-use planner::plan::Framework;
 use planner::settings::Granularity;
+use planner::software::Framework;
 use planner::wire::PlanFile;
 
 /// Versions of torchtitan.

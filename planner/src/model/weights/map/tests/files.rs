@@ -240,7 +240,7 @@ fn names_are_those_of_shards() {
             "version": 1, "model": {"hf_config": recorded.config}, "layout": {"tp": 1},
             "cluster": {"gpu": "h100-sxm", "nodes": 1, "gpus_per_node": 1},
         });
-        let resolved = crate::plan::Plan::resolve(&crate::plan::parse_plan(&file.to_string()).unwrap());
+        let resolved = crate::plan::Plan::resolve(&crate::parse::parse_plan(&file.to_string()).unwrap());
         let plan = resolved.plan.unwrap_or_else(|| panic!("{}: {:?}", recorded.name, resolved.findings));
         let shards: BTreeMap<String, Vec<u64>> =
             plan.rank_shards(0).params.into_iter().map(|shard| (shard.name, shard.shape)).collect();

@@ -1,0 +1,588 @@
+//! Defaults of a plan file (contract: the values shown in its example), each recorded as assumed, and the range of
+//! every number.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::documents::fill_documents;
+use super::evaluation::fill_evaluation;
+use crate::cluster::{Cluster, Gpu};
+use crate::fill::checkpoints::fill_checkpoints;
+use crate::fill::fsdp::{fill_fsdp, fill_tp_plan};
+use crate::fill::recipe::Taken;
+use crate::fill::training::{fill_software, fill_training};
+use crate::finding::{Finding, clip, nearest_names};
+use crate::layout::{Chunk, Layout, Split, Splitter, mtp_of_layout_string, parse_layout_string, parse_order};
+use crate::model::{Architecture, Attention, Balance, MixerRef};
+use crate::plan::{DEFAULT_LR, Plan, RunSettings};
+use crate::recipes::Among;
+use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
+use crate::runtime::Runtime;
+use crate::settings::{CpKind, LrSchedule, Schedule};
+use crate::software::Named;
+use crate::units::Dtype;
+use crate::wire::{DataFile, FrameworkAnswer, Kind, LayoutFile, MAX_WORLD, PlanFile, Setting, TrainingFile};
+
+/// Most GPUs that are joined by links inside a node.
+const BOARD: u64 = 8;
+
+/// Paths of `training` that are part of the model.
+const FORCE_BALANCE: &str = "training.moe.force_balance";
+const MTP: &str = "training.mtp_layers";
+
+pub(super) struct Filler<'a> {
+    pub(super) findings: &'a mut Vec<Finding>,
+    assumed: &'a mut Vec<String>,
+    out_of_range: bool,
+}
+
+/// How much was said at some point: findings and assumed fields.
+type Mark = (usize, usize);
+
+impl Filler<'_> {
+    /// How much was said so far.
+    fn mark(&self) -> Mark {
+        (self.findings.len(), self.assumed.len())
+    }
+
+    /// Takes back what was said after a mark.
+    fn after(&mut self, (findings, assumed): Mark) -> (Vec<Finding>, Vec<String>) {
+        (self.findings.split_off(findings), self.assumed.split_off(assumed))
+    }
+
+    /// Says again what was taken back.
+    fn extend(&mut self, (findings, assumed): (Vec<Finding>, Vec<String>)) {
+        self.findings.extend(findings);
+        self.assumed.extend(assumed);
+    }
+
+    /// The value given, or the default, which is then written into the file and listed as assumed.
+    pub(super) fn or<T: Clone>(&mut self, field: &str, slot: &mut Option<T>, default: T) -> T {
+        match slot {
+            Some(value) => value.clone(),
+            None => {
+                self.assumed.push(field.to_owned());
+                *slot = Some(default.clone());
+                default
+            }
+        }
+    }
+
+    /// A whole number within the bounds of its row; out of them it is a finding and the nearest bound.
+    pub(super) fn number(&mut self, field: &str, slot: &mut Option<u64>, default: u64) -> u64 {
+        let value = self.or(field, slot, default);
+        self.checked(field, value)
+    }
+
+    /// The same of a number that is said.
+    pub(super) fn checked(&mut self, field: &str, value: u64) -> u64 {
+        match row_of(field).map(|setting| setting.kind) {
+            Some(Kind::Whole { least, most }) => self.within(field, value, least, most),
+            _ => value,
+        }
+    }
+
+    /// The same within other bounds than its row's.
+    pub(super) fn within(&mut self, field: &str, value: u64, least: u64, most: u64) -> u64 {
+        let nearest = value.clamp(least, most);
+        if nearest != value {
+            self.refuse(field, value, format!("between {least} and {most}"), Some(nearest));
+        }
+        nearest
+    }
+
+    /// A number within the bounds of its row; the nearest of them where it is out.
+    pub(super) fn real(&mut self, field: &str, value: Option<f64>) -> Option<f64> {
+        let value = value?;
+        let Some(setting) = row_of(field) else { return Some(value) };
+        let Kind::Real { least, most } = setting.kind else { return Some(value) };
+        // Not a number is nothing.
+        let nearest = if value.is_nan() { least } else { value.clamp(least, most.min(f64::MAX)) };
+        // Next to an end that it does not take there is no nearest number.
+        let open = setting.but == Some(nearest);
+        if nearest != value || open {
+            let range = match (setting.but, most) {
+                (Some(end), _) if end == least => format!("above {least} and at most {most}"),
+                (Some(_), _) => format!("at least {least} and below {most}"),
+                (None, f64::INFINITY) => format!("a number of at least {least}"),
+                (None, most) => format!("between {least} and {most}"),
+            };
+            self.refuse(field, value, range, (!open).then_some(nearest));
+        }
+        Some(nearest)
+    }
+
+    /// The same of one that has a default.
+    pub(super) fn fraction(&mut self, field: &str, slot: &mut Option<f64>, default: f64) -> f64 {
+        let value = self.or(field, slot, default);
+        self.real(field, Some(value)).unwrap_or(value)
+    }
+
+    /// What a number out of its range is told.
+    fn refuse(
+        &mut self,
+        field: &str,
+        value: impl Into<Value> + Display,
+        range: String,
+        nearest: Option<impl Into<Value>>,
+    ) {
+        self.out_of_range = true;
+        let message = format!("{field} is {value}; it must be {range}");
+        self.findings
+            .push(Finding::error(field, value, message).rule("range of plan files").nearest(nearest));
+    }
+
+    /// One of the element types that this field takes.
+    pub(super) fn dtype(&mut self, field: &str, slot: &mut Option<Dtype>, default: Dtype) -> Dtype {
+        let value = self.or(field, slot, default);
+        let allowed = words_of(field);
+        if allowed.contains(&value.name()) {
+            return value;
+        }
+        let message = format!("{field} is {}; allowed are {}", value.name(), allowed.join(", "));
+        let finding = Finding::error(field, value.name(), message).rule("plan file, version 1");
+        self.findings.push(finding.nearest([default.name()]));
+        default
+    }
+
+    /// A list of names, at most so many; empty by default.
+    pub(super) fn names(&mut self, field: &str, slot: &mut Option<Vec<String>>, most: usize) -> Vec<String> {
+        let names = self.or(field, slot, Vec::new());
+        if names.len() > most {
+            self.out_of_range = true;
+            self.findings.push(
+                Finding::error(
+                    field,
+                    names.len() as u64,
+                    format!("{field} has {} names, and at most {most} are read", names.len()),
+                )
+                .rule("range of plan files"),
+            );
+        }
+        let known = words_of(field);
+        for name in names.iter().take(most).filter(|name| !known.contains(&name.as_str())) {
+            let message = format!("{field} names `{}`; known are {}", clip(name), known.join(", "));
+            let others = known.iter().copied().filter(|word| !names.iter().any(|name| name == word));
+            let finding = Finding::error(field, clip(name), message).rule("plan file, version 1");
+            self.findings.push(finding.nearest(nearest_names(name, others, 2)));
+        }
+        names.into_iter().take(most).collect()
+    }
+
+    /// One of the words that this field takes.
+    pub(super) fn choice(&mut self, field: &str, slot: &mut Option<String>, default: &str) -> String {
+        let value = self.or(field, slot, default.to_owned());
+        let allowed = words_of(field);
+        if !allowed.contains(&value.as_str()) {
+            self.findings.push(
+                Finding::error(
+                    field,
+                    clip(&value),
+                    format!("{field} is `{}`; allowed are {}", clip(&value), allowed.join(", ")),
+                )
+                .rule("plan file, version 1")
+                .nearest(nearest_names(&value, allowed.iter().copied(), 2)),
+            );
+        }
+        value
+    }
+}
+
+/// The row of the field at this path.
+fn row_of(field: &str) -> Option<&'static Setting> {
+    let setting = Setting::at_path(field);
+    debug_assert!(setting.is_some(), "{field} has no row");
+    setting
+}
+
+/// The words that the field at this path takes.
+pub(super) fn words_of(field: &str) -> &'static [&'static str] {
+    Setting::at_path(field).map_or(&[], Setting::words)
+}
+
+/// Fills every field of `given`. None only when a size is so far out of range that nothing can be derived from it.
+pub(crate) fn fill(
+    (given, among): (&PlanFile, Among),
+    mut model: Architecture,
+    title: &str,
+    gpu: &'static Gpu,
+    findings: &mut Vec<Finding>,
+    assumed: &mut Vec<String>,
+) -> (Plan, Option<FrameworkAnswer>) {
+    let mut file = given.clone();
+    // A filled plan leaves nothing open.
+    (file.choose, file.objective, file.deadline_days) = (None, None, None);
+    let mut fill = Filler { findings, assumed, out_of_range: false };
+    let cluster = fill_cluster(&mut fill, &mut file, gpu);
+    let name = fill.or("name", &mut file.name, format!("{title} on {} {}", cluster.world_size(), gpu.id));
+    if name.len() > 200 || name.chars().any(char::is_control) {
+        fill.out_of_range = true;
+        fill.findings.push(Finding::error(
+            "name",
+            clip(&name),
+            "a plan's name is at most 200 bytes without control characters",
+        ));
+    }
+    let runtime = fill.or("runtime", &mut file.runtime, Runtime::default());
+    let named = file.software.framework.as_deref().and_then(Named::parse).map(|(named, _)| named);
+    let other_gpu = |named: &Named| !named.product.trains_on(cluster.gpu.generation);
+    if let Some(named) = named.filter(other_gpu) {
+        fill.findings.push(named.without(runtime, cluster.gpu));
+    }
+    let recipe = named
+        .filter(|named| !other_gpu(named))
+        .and_then(|named| Taken::of(named, &file, &model, &cluster, (runtime, among)));
+    let usual = recipe.as_ref().and_then(Taken::mtp_layers).unwrap_or(model.mtp_layers);
+    let mtp_said = file.training.mtp_layers.is_some();
+    let mtp = fill.number(MTP, &mut file.training.mtp_layers, usual);
+    model.mtp_layers = mtp;
+    fill_balance(&mut fill, &mut file, &mut model);
+    let software = fill_software(&mut fill, &mut file.software, runtime);
+    let flags = file.layout.account_for_embedding.is_none() && file.layout.account_for_loss.is_none();
+    let splitter = Splitter::of(runtime, software.framework, flags);
+    let of_layout = recipe.as_ref().map_or_else(Vec::new, |recipe| recipe.apply_fsdp(&mut file.layout.fsdp));
+    fill.assumed.extend(of_layout.iter().map(|(path, _)| (*path).to_owned()));
+    let layout = fill_layout(&mut fill, &mut file, &model, (runtime, splitter), cluster.world_size());
+    let mtp_sets = recipe.as_ref().and_then(Taken::mtp_layers).filter(|_| !mtp_said);
+    let pinned = file.training.clone();
+    let start = fill.mark();
+    let set = recipe.as_ref().map(|recipe| recipe.apply(&mut file.training, model.moe.is_some()));
+    let profile = software.profile.as_deref();
+    let training = fill_training(&mut fill, &mut file.training, (runtime, profile), &model);
+    let end = fill.mark();
+    let run = fill_run(&mut fill, &mut file, model.vocab_size);
+    // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
+    let mut plan = Plan {
+        name,
+        file,
+        model,
+        cluster,
+        runtime,
+        layout,
+        training,
+        software,
+        run,
+        nonuniform: None,
+        role: None,
+    };
+    let framework = recipe.zip(set).map(|(recipe, set)| {
+        // What was said of the run stays behind.
+        let run = fill.after(end);
+        let mut framework = settle(&mut fill, &mut plan, (&pinned, start), recipe, set);
+        let mtp = mtp_sets.map(|layers| (MTP, Value::from(layers)));
+        framework.sets.extend(of_layout.into_iter().chain(mtp).map(|(path, value)| (path.to_owned(), value)));
+        fill.extend(run);
+        if framework.nearest {
+            let message = format!(
+                "{} has no recipe for this model, GPU, number of GPUs and precision: what the nearest sets, that of {}, is taken instead",
+                framework.name, framework.recipe
+            );
+            fill.findings.push(Finding::info("software.framework", framework.name.as_str(), message).rule(framework.source.as_str()));
+        }
+        framework
+    });
+    (plan, framework)
+}
+
+/// Leaves out what of a recipe a rule excludes in this plan, and fills training again, until nothing is excluded.
+fn settle(
+    fill: &mut Filler<'_>,
+    plan: &mut Plan,
+    (pinned, start): (&TrainingFile, Mark),
+    mut recipe: Taken,
+    mut set: BTreeMap<&'static str, Value>,
+) -> FrameworkAnswer {
+    let moe = plan.model.moe.is_some();
+    let excluded = |plan: &Plan| {
+        let shape = Shape::of(plan);
+        let of_layout =
+            || [Aspect::Grid, Aspect::Overlap].into_iter().find_map(|aspect| first_broken(&shape, aspect));
+        first_broken_alone(&shape).or_else(of_layout)
+    };
+    while let Some((_, field)) = excluded(plan)
+        && recipe.leave_out(field, &set)
+    {
+        fill.after(start);
+        let mut training = pinned.clone();
+        set = recipe.apply(&mut training, moe);
+        let profile = plan.software.profile.as_deref();
+        plan.training = fill_training(fill, &mut training, (plan.runtime, profile), &plan.model);
+        plan.file.training = training;
+    }
+    // Flat buffers are reduced in the type of their gradients.
+    if plan.runtime.facts().flat_units {
+        plan.layout.fsdp.reduce_dtype = plan.training.grad_dtype;
+    }
+    plan.software.where_possible = recipe.where_possible(pinned, moe, plan.layout.ep);
+    plan.software.set = set.keys().copied().collect();
+    plan.software.others_recipe = recipe.is_others();
+    fill.assumed.extend(set.keys().map(|path| (*path).to_owned()));
+    recipe.answer(set)
+}
+
+fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {
+    let cluster = &mut file.cluster;
+    let per_node = cluster.gpus_per_node.unwrap_or(8).clamp(1, 1024);
+    let nodes = fill.or("cluster.nodes", &mut cluster.nodes, 1);
+    let nodes = fill.within("cluster.nodes", nodes, 1, MAX_WORLD / per_node);
+    let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node, 8);
+    // A board's links end with its node; those of a rack go on.
+    let domain =
+        if gpu.nvlink_domain <= BOARD { gpu.nvlink_domain.min(gpus_per_node) } else { gpu.nvlink_domain };
+    let nvlink_domain = fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain);
+    let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
+    fill.real("cluster.nic_gbps", Some(nic_gbps));
+    let oversubscription = fill.real("cluster.oversubscription", cluster.oversubscription).unwrap_or(1.0);
+    let failed = cluster.failed.get_or_insert_default().clone();
+    let own_capacity_bytes = fill_memory(fill, cluster.memory_gib, gpu);
+    for (field, value) in [
+        ("cluster.price_per_gpu_hour", cluster.price_per_gpu_hour),
+        ("cluster.gpu_mtbf_hours", cluster.gpu_mtbf_hours),
+        ("cluster.checkpoint_interval_s", cluster.checkpoint_interval_s),
+        ("cluster.restart_s", cluster.restart_s),
+    ] {
+        fill.real(field, value);
+    }
+    Cluster {
+        gpu,
+        nodes,
+        gpus_per_node,
+        nvlink_domain,
+        nic_gbps,
+        oversubscription,
+        own_capacity_bytes,
+        failed,
+    }
+}
+
+/// Bytes that torch sees of a GPU whose capacity the plan says.
+fn fill_memory(fill: &mut Filler<'_>, memory_gib: Option<f64>, gpu: &'static Gpu) -> Option<u64> {
+    const FIELD: &str = "cluster.memory_gib";
+    /// Most GiB of a GPU; more than any has.
+    const MOST: f64 = 4096.0;
+    let memory_gib = memory_gib?;
+    let wrong = match gpu.capacity_bytes {
+        None => format!(
+            "{FIELD} is a GPU's, and {} is none: its ranks live in the memory of the machine; leave it out",
+            gpu.id
+        ),
+        Some(_) if !(1.0..=MOST).contains(&memory_gib) => {
+            fill.out_of_range = true;
+            format!("{FIELD} is {memory_gib}; it must be between 1 and {MOST}, such as 96 for a GPU of 96 GB")
+        }
+        Some(_) => return gpu.capacity_of(memory_gib),
+    };
+    fill.findings.push(Finding::error(FIELD, memory_gib, wrong).rule("range of plan files"));
+    None
+}
+
+/// A router that spreads tokens whatever it has learned is part of the model, and a plan can ask for one.
+fn fill_balance(fill: &mut Filler<'_>, file: &mut PlanFile, model: &mut Architecture) {
+    const FIELD: &str = FORCE_BALANCE;
+    let moe = &mut file.training.moe;
+    let routing = model.moe.as_mut().map(|moe| &mut moe.routing);
+    let forced = routing.as_ref().is_some_and(|routing| routing.balance == Balance::Forced);
+    let force = fill.or(FIELD, &mut moe.force_balance, forced);
+    let wrong = match (force, moe.load_imbalance) {
+        (true, Some(load)) if load > 1.0 => Some(format!(
+            "tokens that are spread evenly have no load of {load} times the mean; leave training.moe.load_imbalance out, or {FIELD}"
+        )),
+        (true, _) if routing.is_none() => {
+            Some("this model has no experts to balance; leave it out".to_owned())
+        }
+        (false, _) if forced => Some(
+            "the model's own routing forces balance; change routing.balance in model.architecture".to_owned(),
+        ),
+        _ => None,
+    };
+    if let Some(message) = wrong {
+        fill.findings
+            .push(Finding::error(FIELD, force, message).rule("a forced router spreads tokens evenly"));
+    } else if let (true, Some(routing)) = (force, routing) {
+        routing.balance = Balance::Forced;
+    }
+}
+
+fn fill_layout(
+    fill: &mut Filler<'_>,
+    file: &mut PlanFile,
+    model: &Architecture,
+    (runtime, splitter): (Runtime, Splitter),
+    world: u64,
+) -> Layout {
+    let layout = &mut file.layout;
+    let tp = fill.number("layout.tp", &mut layout.tp, 1);
+    // Plans of transformers do not split the sequence.
+    let hf_plan = runtime.facts().reads("layout.tp_plan") && layout.tp_plan == Some(Value::from("hf"));
+    let sp = fill.or("layout.sp", &mut layout.sp, tp > 1 && !hf_plan);
+    let cp = fill.number("layout.cp", &mut layout.cp, 1);
+    // Sparse attention chooses among all tokens, so they are gathered.
+    let sparse =
+        |mixer: &MixerRef<'_>| matches!(mixer, MixerRef::Attention(Attention::Mla { indexer: Some(_), .. }));
+    let gathers = model.mixers().iter().any(sparse);
+    let usual = if gathers { CpKind::AllGather } else { CpKind::P2p };
+    let cp_kind = fill.or("layout.cp_kind", &mut layout.cp_kind, usual);
+    let pp = fill.number("layout.pp", &mut layout.pp, 1);
+    let pipeline = layout.pipeline_layout.clone().and_then(|text| fill_pipeline(fill, &text, model, pp));
+    let stages = pipeline.as_ref().map_or(1, |stages| stages.len() as u64);
+    let vpp = fill.number("layout.vpp", &mut layout.vpp, (stages / pp).max(1));
+    let usual = Schedule::usual(vpp);
+    let schedule = fill.or("layout.schedule", &mut layout.schedule, usual);
+    for (field, value) in [
+        ("layout.first_stage_layers", layout.first_stage_layers),
+        ("layout.last_stage_layers", layout.last_stage_layers),
+    ] {
+        if let Some(value) = value {
+            fill.within(field, value, 1, model.num_layers);
+        }
+    }
+    let microbatch_group_size = match layout.microbatch_group_size {
+        Some(size) => fill.checked("layout.microbatch_group_size", size),
+        None => pp,
+    };
+    let ep = fill.number("layout.ep", &mut layout.ep, 1);
+    let etp = fill.number("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp });
+    let dp_replicate = fill.number("layout.dp_replicate", &mut layout.dp_replicate, 1);
+    let vocab_divisible_by = fill.number("layout.vocab_divisible_by", &mut layout.vocab_divisible_by, 128);
+    let usual = "tp-cp-ep-dp-pp";
+    let text = fill.or("layout.order", &mut layout.order, usual.to_owned());
+    let order = parse_order(&text).or_else(|| {
+        fill.findings.push(
+            Finding::error(
+                "layout.order",
+                clip(&text),
+                format!(
+                    "order is `{}`; it must name tp, cp, ep, dp and pp once each, joined by -",
+                    clip(&text)
+                ),
+            )
+            .rule("Megatron-Core order strings")
+            .nearest([usual]),
+        );
+        parse_order(usual)
+    });
+    let settings = fill_fsdp(fill, layout, &file.training, runtime);
+    let tp_plan = fill_tp_plan(fill, layout);
+    let splitter = layout.splits_itself().then_some(splitter);
+    let mut filled = Layout {
+        tp,
+        sp,
+        cp,
+        cp_kind,
+        pp,
+        vpp,
+        schedule,
+        pipeline,
+        first_stage_layers: layout.first_stage_layers,
+        last_stage_layers: layout.last_stage_layers,
+        account_for_embedding: layout.account_for_embedding.unwrap_or(false),
+        account_for_loss: layout.account_for_loss.unwrap_or(false),
+        splitter,
+        microbatch_group_size,
+        ep,
+        etp,
+        // Whole numbers once the rules hold; at least 1 so that nothing divides by zero before they are checked.
+        dp: (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1),
+        edp: (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1),
+        order: order.unwrap_or_default(),
+        vocab_divisible_by,
+        dp_replicate,
+        fsdp: settings,
+        tp_plan,
+    };
+    fill_split(fill, layout, &mut filled, model);
+    filled
+}
+
+/// How layers are split over stages where nobody says: written into the file, and listed as assumed.
+fn fill_split(fill: &mut Filler<'_>, file: &mut LayoutFile, layout: &mut Layout, model: &Architecture) {
+    let split = Split::usual(layout, model);
+    fill.or("layout.account_for_embedding", &mut file.account_for_embedding, split.account_for_embedding);
+    fill.or("layout.account_for_loss", &mut file.account_for_loss, split.account_for_loss);
+    if layout.splitter.is_none() {
+        return;
+    }
+    for (field, slot, layers) in [
+        ("layout.first_stage_layers", &mut file.first_stage_layers, split.first_stage_layers),
+        ("layout.last_stage_layers", &mut file.last_stage_layers, split.last_stage_layers),
+    ] {
+        if let Some(layers) = layers {
+            fill.or(field, slot, layers);
+        }
+    }
+    if let Some((text, _)) = &split.listed {
+        fill.or("layout.pipeline_layout", &mut file.pipeline_layout, text.clone());
+    }
+    split.put(layout);
+}
+
+/// The virtual stages of a layout string, unless it is against a rule.
+fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u64) -> Option<Arc<[Chunk]>> {
+    let wrong = match parse_layout_string(text) {
+        Err(error) => error,
+        Ok(stages) => {
+            let layers = stages.last().map_or(0, |stage| stage.layers.end);
+            let mtp = mtp_of_layout_string(text);
+            let count = stages.len() as u64;
+            let mtp_stage = stages.iter().position(|stage| stage.mtp).map(|stage| stage as u64);
+            if layers != model.num_layers {
+                format!("it has {layers} t, and the model {} layers", model.num_layers)
+            } else if mtp != model.mtp_layers {
+                format!("it has {mtp} m, and training.mtp_layers is {}", model.mtp_layers)
+            } else if !count.is_multiple_of(pp) {
+                format!("it has {count} virtual stages, which is not a multiple of pp {pp}")
+            } else if mtp_stage.is_some_and(|stage| stage + pp < count || (pp > 1 && stage % pp == 0)) {
+                "m must be in the last chunk of its rank, and not on the first rank of a pipeline".to_owned()
+            } else {
+                return Some(stages.into());
+            }
+        }
+    };
+    fill.findings.push(
+        Finding::error(
+            "layout.pipeline_layout",
+            clip(text),
+            format!("the layout string can't be used: {wrong}"),
+        )
+        .rule("Megatron-Core PipelineParallelLayerLayout"),
+    );
+    None
+}
+
+fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile, words: u64) -> RunSettings {
+    let run = &mut file.run;
+    let steps = fill.number("run.steps", &mut run.steps, 20);
+    let settings = RunSettings {
+        steps,
+        seed: fill.or("run.seed", &mut run.seed, 1234),
+        lr: fill.or("run.lr", &mut run.lr, DEFAULT_LR),
+        weight_decay: fill.or("run.weight_decay", &mut run.weight_decay, 0.1),
+        clip_grad: fill.or("run.clip_grad", &mut run.clip_grad, 1.0),
+        warmup_steps: fill.number("run.warmup_steps", &mut run.warmup_steps, 0),
+        lr_schedule: fill.or("run.lr_schedule", &mut run.lr_schedule, LrSchedule::Constant),
+        lr_decay_steps: fill.number("run.lr_decay_steps", &mut run.lr_decay_steps, steps),
+        min_lr: fill.or("run.min_lr", &mut run.min_lr, 0.0),
+        data: fill.or("run.data", &mut run.data, DataFile::Synthetic),
+        weights: run.weights.clone().filter(|folder| !folder.trim().is_empty()),
+        checkpoint: None,
+        evaluation: None,
+        documents: fill_documents(fill, words, &mut run.documents),
+    };
+    let own = settings.data != DataFile::Synthetic || settings.weights.is_some();
+    let checkpoint = fill_checkpoints(fill, own, &file.cluster, &mut run.checkpoint);
+    let batch = file.training.global_batch_size.unwrap_or(1);
+    let evaluation = fill_evaluation(fill, &settings.data, batch, &mut run.evaluation);
+    let settings = RunSettings { checkpoint, evaluation, ..settings };
+    for (field, value) in [
+        ("run.lr", settings.lr),
+        ("run.weight_decay", settings.weight_decay),
+        ("run.clip_grad", settings.clip_grad),
+        ("run.min_lr", settings.min_lr),
+    ] {
+        fill.real(field, Some(value));
+    }
+    settings
+}

@@ -1,0 +1,551 @@
+//! What the framework that a plan names sets where the plan says nothing: its recipe's facts, written into the plan's file.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Generation};
+use crate::model::Architecture;
+use crate::plan::WherePossible;
+use crate::recipes::{self, Among, Recipe, Recomputed, Wanted, bridge};
+use crate::runtime::Runtime;
+use crate::settings::{Dispatcher, Granularity, Precision};
+use crate::software::{Named, Product};
+use crate::wire::{FrameworkAnswer, FsdpFile, PlanFile, TrainingFile};
+
+/// The recipe of a plan, and what of it the plan takes.
+pub(super) struct Taken {
+    named: Named,
+    recipe: Recipe,
+    /// Paths that were left out since the rest of the plan excludes them.
+    left_out: Vec<&'static str>,
+}
+
+/// A fact: path, value, and how it is put into a file that says nothing there.
+type Fact = (&'static str, Value, fn(&mut TrainingFile, &Recipe) -> bool);
+
+impl Taken {
+    /// The recipe of the framework that a plan names; none where the framework has none.
+    pub(super) fn of(
+        named: Named,
+        file: &PlanFile,
+        model: &Architecture,
+        cluster: &Cluster,
+        (runtime, among): (Runtime, Among),
+    ) -> Option<Taken> {
+        if !named.product.runtimes().contains(&runtime) {
+            return None;
+        }
+        let precision = match file.training.dtype.unwrap_or(Precision::Bf16) {
+            Precision::Fp8Delayed | Precision::Fp8Current => "cs",
+            Precision::Fp8Blockwise => "sc",
+            Precision::Mxfp8 => "mx",
+            Precision::Nvfp4 => "nv",
+            // What is computed exactly is nobody's recipe.
+            Precision::Fp32 | Precision::Fp64 => return None,
+            Precision::Bf16 | Precision::Fp16 => "bf16",
+        };
+        let recipe = match named.product {
+            Product::Bridge => bridge::recipe(&Wanted {
+                preset: file.model.preset.as_deref(),
+                sizes: [model.num_layers, model.hidden_size, model.moe.as_ref().map_or(0, |moe| moe.experts)],
+                gpu: cluster.gpu.id.split('-').next().unwrap_or_default(),
+                blackwell: cluster.gpu.generation == Generation::Blackwell,
+                world: cluster.world_size(),
+                precision,
+                release: named.release(),
+                among,
+            })?,
+            Product::Nemo => recipes::nemo(precision),
+            Product::Torchtitan => recipes::torchtitan(model, precision, among),
+            Product::MegatronLm | Product::Automodel | Product::Worker => return None,
+        };
+        Some(Taken { named, recipe, left_out: Vec::new() })
+    }
+
+    /// Modules that predict tokens ahead, where the recipe sets them.
+    pub(super) fn mtp_layers(&self) -> Option<u64> {
+        self.recipe.mtp_layers
+    }
+
+    /// Puts the recipe's facts on FSDP2 into a layout that says nothing there; the paths that were set. They go with any
+    /// layout and any recomputation.
+    pub(super) fn apply_fsdp(&self, fsdp: &mut FsdpFile) -> Vec<(&'static str, Value)> {
+        let mut set = Vec::new();
+        let selects = self.recipe.every_second.then(|| "matmuls".to_owned());
+        if put(&mut fsdp.checkpoint_selects, selects) {
+            set.push(("layout.fsdp.checkpoint_selects", "matmuls".into()));
+        }
+        if put(&mut fsdp.compile, self.recipe.compile) {
+            set.push(("layout.fsdp.compile", self.recipe.compile.into()));
+        }
+        set
+    }
+
+    /// Puts the recipe's facts into a file where it says nothing; the paths that were set.
+    pub(super) fn apply(&self, training: &mut TrainingFile, moe: bool) -> BTreeMap<&'static str, Value> {
+        let mut set = BTreeMap::new();
+        for (path, value, put) in facts(&self.recipe, training.dtype.unwrap_or(Precision::Bf16), moe) {
+            if !self.left_out.contains(&path) && put(training, &self.recipe) {
+                set.insert(path, value);
+            }
+        }
+        set
+    }
+
+    /// Leaves out what is set at a path from now on; false where the recipe sets nothing there, or it was left out.
+    pub(super) fn leave_out(&mut self, path: &'static str, set: &BTreeMap<&'static str, Value>) -> bool {
+        // Modules go with the granularity that names them.
+        let path =
+            if path.starts_with("training.recompute.") { "training.recompute.granularity" } else { path };
+        let new = set.contains_key(path) && !self.left_out.contains(&path);
+        if new {
+            self.left_out.push(path);
+        }
+        new
+    }
+
+    /// What holds where the layout leaves room for it. `pinned` is what the plan says itself.
+    pub(super) fn where_possible(&self, pinned: &TrainingFile, moe: bool, ep: u64) -> WherePossible {
+        let left_out = |path: &str| self.left_out.contains(&path);
+        WherePossible {
+            tp: self.recipe.overlap_tp && pinned.overlap.tp.is_none(),
+            // Without experts on other ranks there is nothing to hide; what else excludes it holds for this plan.
+            ep: self.recipe.overlap_ep
+                && moe
+                && pinned.overlap.ep.is_none()
+                && !(ep > 1 && left_out("training.overlap.ep")),
+            flex: moe && self.recipe.dispatcher == Some(Dispatcher::Flex) && pinned.moe.dispatcher.is_none(),
+        }
+    }
+
+    /// Whether it was made for another model or GPU.
+    pub(super) fn is_others(&self) -> bool {
+        self.recipe.others
+    }
+
+    /// What an answer says of it.
+    pub(super) fn answer(&self, set: BTreeMap<&'static str, Value>) -> FrameworkAnswer {
+        FrameworkAnswer {
+            name: self.named.text(),
+            recipe: self.recipe.name.clone(),
+            nearest: self.recipe.nearest,
+            source: self.recipe.source.to_owned(),
+            sets: crate::order::map(set.into_iter().map(|(path, value)| (path.to_owned(), value))),
+        }
+    }
+}
+
+/// Puts a value where there is none; true where it was put.
+fn put<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
+    let new = slot.is_none() && value.is_some();
+    if new {
+        *slot = value;
+    }
+    new
+}
+
+/// The facts of a recipe, each with its path.
+fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
+    let mut facts: Vec<Fact> = Vec::new();
+    if let Some(graphs) = recipe.graphs {
+        facts.push(("training.cuda_graphs", graphs.name().into(), |file, recipe| {
+            put(&mut file.cuda_graphs, recipe.graphs)
+        }));
+    }
+    if recipe.overlap_tp {
+        facts.push(("training.overlap.tp", true.into(), |file, _| put(&mut file.overlap.tp, Some(true))));
+    }
+    if moe && recipe.overlap_ep {
+        facts.push(("training.overlap.ep", true.into(), |file, _| put(&mut file.overlap.ep, Some(true))));
+    }
+    if let (true, Some(dispatcher)) = (moe, recipe.dispatcher) {
+        facts.push(("training.moe.dispatcher", dispatcher.name().into(), |file, recipe| {
+            put(&mut file.moe.dispatcher, recipe.dispatcher)
+        }));
+    }
+    if let (true, Some(backend)) = (moe, recipe.backend) {
+        facts.push(("training.moe.backend", backend.name().into(), |file, recipe| {
+            file.moe.dispatcher == Some(Dispatcher::Flex) && put(&mut file.moe.backend, recipe.backend)
+        }));
+    }
+    if let (true, Some(capacity)) = (moe, recipe.capacity) {
+        facts.push(("training.moe.capacity_factor", capacity.into(), |file, recipe| {
+            file.moe.pad_to_capacity.is_none()
+                && put(&mut file.moe.capacity_factor, recipe.capacity)
+                && put(&mut file.moe.pad_to_capacity, Some(true))
+        }));
+    }
+    if let Some(recomputed) = &recipe.recompute {
+        let value = match recomputed {
+            Recomputed::Nothing => json!("none"),
+            Recomputed::Full => json!("full"),
+            Recomputed::Selective => json!("selective"),
+            Recomputed::Modules(modules) => json!(format!("selective: {}", modules.join(", "))),
+        };
+        facts.push(("training.recompute.granularity", value, put_recompute));
+    }
+    if let Some(gradients) = recipe.gradients {
+        facts.push(("training.grad_dtype", gradients.name().into(), |file, recipe| {
+            put(&mut file.grad_dtype, recipe.gradients)
+        }));
+    }
+    if let Some(loss) = recipe.loss {
+        facts.push(("training.cross_entropy", loss.name().into(), |file, recipe| {
+            put(&mut file.cross_entropy, recipe.loss)
+        }));
+    }
+    if recipe.precision_aware {
+        facts.push(("training.optimizer.precision_aware", true.into(), put_optimizer));
+    }
+    if recipe.low_gather {
+        facts.push(("training.fp8_param_gather", true.into(), |file, _| {
+            file.optimizer.distributed != Some(false) && put(&mut file.fp8_param_gather, Some(true))
+        }));
+    }
+    if recipe.bf16_ends > 0 && dtype == Precision::Fp8Current {
+        facts.push(("training.bf16_first_layers", recipe.bf16_ends.into(), |file, recipe| {
+            put(&mut file.bf16_first_layers, Some(recipe.bf16_ends))
+        }));
+        facts.push(("training.bf16_last_layers", recipe.bf16_ends.into(), |file, recipe| {
+            put(&mut file.bf16_last_layers, Some(recipe.bf16_ends))
+        }));
+    }
+    if recipe.low_attention {
+        facts.push(("training.fp8_attention", true.into(), |file, _| {
+            put(&mut file.fp8_attention, Some(true))
+        }));
+    }
+    if recipe.low_output {
+        facts.push(("training.fp8_output", true.into(), |file, _| put(&mut file.fp8_output, Some(true))));
+    }
+    if recipe.offloaded_layers > 0 {
+        facts.push(("training.offload.layers", recipe.offloaded_layers.into(), |file, recipe| {
+            file.offload.modules.is_none() && put(&mut file.offload.layers, Some(recipe.offloaded_layers))
+        }));
+    }
+    facts
+}
+
+/// Takes back what a recipe set at these paths, but for what is recomputed, which is part of how a plan fits.
+pub(crate) fn take_back(file: &mut TrainingFile, set: &[&'static str]) {
+    for path in set {
+        match *path {
+            "training.cuda_graphs" => file.cuda_graphs = None,
+            "training.overlap.tp" => file.overlap.tp = None,
+            "training.overlap.ep" => file.overlap.ep = None,
+            "training.moe.dispatcher" => file.moe.dispatcher = None,
+            "training.moe.backend" => file.moe.backend = None,
+            "training.moe.capacity_factor" => {
+                (file.moe.capacity_factor, file.moe.pad_to_capacity) = (None, None)
+            }
+            "training.grad_dtype" => file.grad_dtype = None,
+            "training.cross_entropy" => file.cross_entropy = None,
+            "training.optimizer.precision_aware" => {
+                let optimizer = &mut file.optimizer;
+                (optimizer.precision_aware, optimizer.core_master) = (None, None);
+                (optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype) =
+                    (None, None, None);
+            }
+            "training.fp8_param_gather" => file.fp8_param_gather = None,
+            "training.bf16_first_layers" => file.bf16_first_layers = None,
+            "training.bf16_last_layers" => file.bf16_last_layers = None,
+            "training.fp8_attention" => file.fp8_attention = None,
+            "training.fp8_output" => file.fp8_output = None,
+            _ => {}
+        }
+    }
+}
+
+fn put_recompute(file: &mut TrainingFile, recipe: &Recipe) -> bool {
+    let recompute = &mut file.recompute;
+    let said = recompute.modules.is_some() || recompute.method.is_some() || recompute.num_layers.is_some();
+    let (granularity, modules) = match &recipe.recompute {
+        None => return false,
+        Some(Recomputed::Nothing) => (Granularity::None, None),
+        Some(Recomputed::Full) => (Granularity::Full, None),
+        Some(Recomputed::Selective) => (Granularity::Selective, None),
+        Some(Recomputed::Modules(modules)) => (Granularity::Selective, Some(modules.clone())),
+    };
+    let new = !said && put(&mut recompute.granularity, Some(granularity));
+    if new && modules.is_some() {
+        recompute.modules = modules;
+    }
+    new
+}
+
+/// The optimizer's types go together. Bridge names its 8-bit recipe in bf16 runs too, so that Megatron-Core keeps its own master
+/// weights beside a precision-aware optimizer (`training/mixed_precision.py`).
+fn put_optimizer(file: &mut TrainingFile, recipe: &Recipe) -> bool {
+    let optimizer = &mut file.optimizer;
+    let adam = matches!(optimizer.kind, None | Some(crate::settings::OptimizerKind::Adam));
+    let own = optimizer.exp_avg_dtype.is_some()
+        || optimizer.exp_avg_sq_dtype.is_some()
+        || optimizer.master_dtype.is_some();
+    if !adam
+        || own
+        || optimizer.distributed == Some(false)
+        || !put(&mut optimizer.precision_aware, Some(true))
+    {
+        return false;
+    }
+    put(&mut optimizer.exp_avg_dtype, recipe.moments);
+    put(&mut optimizer.exp_avg_sq_dtype, recipe.moments);
+    put(&mut optimizer.master_dtype, recipe.masters);
+    put(&mut optimizer.core_master, Some(true));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::answer::estimate;
+    use crate::parse::parse_plan;
+    use crate::plan::Plan;
+    use crate::runtime::Runtime;
+    use crate::search::{Request, Search};
+    use crate::settings::{CudaGraphs, Granularity};
+    use crate::time::{constants::table, setup};
+    use crate::wire::{Answer, PlanFile};
+    use crate::{Finding, Severity};
+
+    /// A plan of Megatron Bridge.
+    fn file(preset: &str, gpu: &str, nodes: u64, layout: Value, more: Value) -> PlanFile {
+        let mut file = json!({"version": 1, "model": {"preset": preset}, "cluster": {"gpu": gpu, "nodes": nodes},
+            "layout": layout, "software": {"framework": "bridge 26.04"}});
+        for (key, value) in more.as_object().unwrap() {
+            file[key] = value.clone();
+        }
+        parse_plan(&file.to_string()).unwrap()
+    }
+
+    fn found<'a>(answer: &'a Answer, field: &str) -> Vec<&'a Finding> {
+        answer.findings.iter().filter(|finding| finding.field == field).collect()
+    }
+
+    #[test]
+    fn a_recipe_fills_what_a_plan_does_not_say() {
+        let training = json!({"dtype": "fp8_current", "global_batch_size": 256, "cross_entropy": "native"});
+        let plan = file(
+            "llama-3-70b",
+            "h100-sxm",
+            8,
+            json!({"tp": 4, "pp": 8, "vpp": 5}),
+            json!({"training": training}),
+        );
+        let answer = estimate(&plan);
+        let framework = answer.framework.as_ref().unwrap();
+        insta::assert_snapshot!(serde_json::to_string(framework).unwrap(), @r#"{"name":"bridge 26.04","recipe":"llama-3-70b on 64 h100, fp8_current","nearest":false,"source":"recipes of NVIDIA-NeMo/Megatron-Bridge to 067f987df03b","sets":{"training.bf16_first_layers":1,"training.bf16_last_layers":1,"training.cuda_graphs":"none","training.fp8_param_gather":true,"training.grad_dtype":"bf16","training.overlap.tp":true,"training.recompute.granularity":"none"}}"#);
+        for path in framework.sets.keys() {
+            assert!(answer.assumed.contains(path), "{path}");
+        }
+        let filled = answer.plan.as_ref().unwrap();
+        assert_eq!(filled.training.overlap.tp, Some(true));
+        assert_eq!(filled.training.fp8_param_gather, Some(true));
+        // A filled plan is the same plan.
+        let again = estimate(filled);
+        assert_eq!((again.time, again.memory, again.plan), (answer.time, answer.memory, answer.plan));
+    }
+
+    #[test]
+    fn what_a_plan_says_stays() {
+        let training = json!({"grad_dtype": "fp32", "cuda_graphs": "none", "overlap": {"tp": false}, "moe": {"dispatcher": "alltoall"},
+            "recompute": {"granularity": "full"}});
+        let plan = file("qwen3-30b-a3b", "b200", 1, json!({"ep": 8}), json!({"training": training}));
+        let answer = estimate(&plan);
+        let sets = &answer.framework.unwrap().sets;
+        for path in [
+            "training.grad_dtype",
+            "training.cuda_graphs",
+            "training.moe.dispatcher",
+            "training.recompute.granularity",
+        ] {
+            assert!(!sets.contains_key(path), "{path}");
+        }
+        let filled = answer.plan.unwrap().training;
+        assert_eq!((filled.cuda_graphs, filled.overlap.tp), (Some(CudaGraphs::None), Some(false)));
+    }
+
+    #[test]
+    fn what_a_rule_excludes_is_left_out() {
+        for (layout, training, path) in [
+            (json!({"ep": 8}), json!({"recompute": {"granularity": "full"}}), "training.cuda_graphs"),
+            (json!({"ep": 1}), json!({}), "training.moe.dispatcher"),
+        ] {
+            let plan = file("qwen3-30b-a3b", "b200", 1, layout, json!({"training": training}));
+            let answer = estimate(&plan);
+            assert!(answer.time.is_some(), "{:?}", answer.findings);
+            assert!(!answer.framework.unwrap().sets.contains_key(path), "{path}");
+        }
+        let alone = estimate(&file("llama-3-8b", "h100-sxm", 1, json!({}), json!({})));
+        assert!(!alone.framework.unwrap().sets.contains_key("training.overlap.tp"), "{:?}", alone.findings);
+        let experts = estimate(&file(
+            "deepseek-v3",
+            "h100-sxm",
+            128,
+            json!({"tp": 2, "pp": 8, "ep": 64}),
+            json!({"software": {"framework": "bridge 25.11"}}),
+        ));
+        assert!(
+            !experts.framework.unwrap().sets.contains_key("training.overlap.ep"),
+            "{:?}",
+            experts.findings
+        );
+    }
+
+    #[test]
+    fn versions_names_and_runtimes_that_do_not_go_are_said() {
+        let answer = |software: &str, runtime: &str| {
+            let more = json!({"software": {"framework": software}, "runtime": runtime});
+            estimate(&file("llama-3-8b", "h100-sxm", 1, json!({}), more))
+        };
+        let other = answer("bridge 26.05", "megatron");
+        assert_eq!(other.framework.as_ref().unwrap().name, "bridge 26.04.01");
+        insta::assert_snapshot!(found(&other, "software.framework")[0].message, @"of this version of bridge nothing is known; bridge 26.04.01 is taken instead, the nearest of 26.08, 26.06.01, 26.06, 26.04.01, 26.04, 26.02.01, 26.02, 25.11, 25.09, 0.6");
+        let against = answer("bridge 26.04", "fsdp2");
+        assert_eq!(found(&against, "software.framework")[0].severity, Severity::Error);
+        insta::assert_snapshot!(found(&against, "software.framework")[0].message, @"bridge 26.04 trains with runtime megatron or megatron_fsdp, and the plan's is fsdp2; change one of the two");
+        assert_eq!(
+            found(&against, "software.framework")[0].nearest,
+            ["automodel 0.7", "torchtitan 0.3", "worker 0.1"]
+        );
+        let unknown = answer("brige 26.04", "megatron");
+        insta::assert_snapshot!(found(&unknown, "software.framework")[0].message, @"software.framework is `brige 26.04`; it is a framework and its version, and known are megatron-lm, bridge, nemo, automodel, torchtitan, worker");
+        assert_eq!(found(&unknown, "software.framework")[0].nearest[0], "bridge 26.08");
+    }
+
+    #[test]
+    fn the_nearest_recipe_is_named() {
+        let answer = estimate(&file("phi-4", "h200", 4, json!({"tp": 2}), json!({})));
+        let framework = answer.framework.as_ref().unwrap();
+        assert!(framework.nearest && !framework.sets.contains_key("training.recompute.granularity"));
+        insta::assert_snapshot!(found(&answer, "software.framework")[0].message, @"bridge 26.04 has no recipe for this model, GPU, number of GPUs and precision: what the nearest sets, that of qwen3-14b on 8 h100, bf16, is taken instead");
+    }
+
+    #[test]
+    fn a_plan_that_names_none_hears_of_one_that_changes_the_answer() {
+        let mut plan = file(
+            "llama-3-70b",
+            "h100-sxm",
+            8,
+            json!({"tp": 4, "pp": 8, "vpp": 5}),
+            json!({"training": {"dtype": "fp8_current"}}),
+        );
+        plan.software.framework = None;
+        let said = estimate(&plan);
+        let [said] = found(&said, "software.framework")[..] else { panic!("{:?}", said.findings) };
+        assert_eq!(said.nearest, ["bridge 26.08"]);
+        plan.software.framework = Some("bridge 26.08".to_owned());
+        assert!(found(&estimate(&plan), "software.framework").is_empty());
+        plan.software.framework = None;
+        plan.runtime = Some(Runtime::Native);
+        assert!(found(&estimate(&plan), "software.framework").is_empty());
+    }
+
+    #[test]
+    fn torchtitans_configurations_say_what_is_recomputed_and_compiled() {
+        for (preset, recompute, compile) in [
+            ("llama-3-8b", Granularity::Selective, false),
+            ("llama-3-70b", Granularity::Full, false),
+            ("llama-3.1-405b", Granularity::Full, true),
+            ("qwen3-14b", Granularity::Selective, false),
+        ] {
+            let more = json!({"runtime": "fsdp2", "software": {"framework": "torchtitan 0.3"}});
+            let answer = estimate(&file(preset, "h100-sxm", 16, json!({"tp": 8}), more));
+            let filled = answer.plan.as_ref().unwrap();
+            assert_eq!(filled.training.recompute.granularity, Some(recompute), "{preset}");
+            assert_eq!(filled.layout.fsdp.compile, Some(compile), "{preset}");
+            assert_eq!(filled.training.overlap.tp, Some(compile), "{preset}");
+            let again = estimate(filled);
+            assert_eq!((again.time, again.memory), (answer.time, answer.memory), "{preset}");
+        }
+    }
+
+    #[test]
+    fn the_worker_gets_nothing_of_another_frameworks_recipe() {
+        let more = json!({"training": {"recompute": {"granularity": "none"}}});
+        for (preset, layout) in [("qwen3-30b-a3b", json!({"ep": 8})), ("llama-3-70b", json!({"tp": 8}))] {
+            let named = file(preset, "h100-sxm", 2, layout, more.clone());
+            let mut plain = named.clone();
+            plain.software.framework = None;
+            let native = |file: &PlanFile| Plan::resolve(&Plan::resolve(file).plan.unwrap().executed());
+            let (named, plain) = (native(&named), native(&plain));
+            assert!(named.plan.is_some(), "{:?}", named.findings);
+            assert_eq!(named.plan.unwrap().training, plain.plan.unwrap().training, "{preset}");
+        }
+    }
+
+    #[test]
+    fn a_search_finds_what_estimates_say() {
+        let plan = file(
+            "qwen3-30b-a3b",
+            "h100-sxm",
+            2,
+            json!({}),
+            json!({"training": {"global_batch_size": 64}, "software": {"framework": "bridge 25.11"}}),
+        );
+        let search = Search::new(&Request::new(plan.clone())).unwrap();
+        let mut all = search.run_part(0);
+        for part in 1..search.parts() {
+            search.merge(&mut all, &search.run_part(part));
+        }
+        let shortlist = search.shortlist(&all);
+        assert!(shortlist.len() > 5, "{}", shortlist.len());
+        for scored in shortlist {
+            let settings = search.settings(&scored.candidate).unwrap();
+            let resolved = Plan::resolve(&settings.apply(&plan));
+            let own = resolved.plan.unwrap_or_else(|| panic!("{settings:?} {:?}", resolved.findings));
+            assert_eq!(crate::memory::answer(&own).peak_bytes, scored.peak_bytes, "{settings:?}");
+            // A search shortlists as if graphs and hidden communication went with all recomputation and chunks; its rows don't.
+            let again = &settings.recompute;
+            let kept = again.granularity() != Granularity::Full
+                && !again.modules().contains(&"moe".to_owned())
+                && (settings.pp == 1 || settings.vpp > 1);
+            let step = setup(&own).unwrap().predict(&table().values()).total();
+            assert!(
+                !kept || (scored.seconds / step - 1.0).abs() < 1e-9,
+                "{settings:?}: {} {step}",
+                scored.seconds
+            );
+        }
+    }
+
+    /// Recipes of dense models on superchips keep whole layers on the host, which goes without a pipeline and recomputation alone.
+    #[test]
+    fn a_search_knows_what_a_recipe_keeps_on_the_host() {
+        let (mut with, mut without) = (0, 0);
+        let mut again = std::collections::BTreeSet::new();
+        let cases =
+            [("llama-3-70b", 8, 4096), ("apertus-70b", 16, 4096), ("llama-nemotron-super-49b", 8, 65_536)];
+        for (preset, nodes, seq_len) in cases {
+            // Hidden tensor-parallel communication has buffers, and a search's plans start without tensor parallelism.
+            let overlap = json!({"tp": false});
+            let training = json!({"global_batch_size": 1024, "seq_len": seq_len, "overlap": overlap});
+            let more = json!({"training": training, "software": {"framework": "bridge 26.08"}});
+            let plan = file(preset, "gb200", nodes, json!({}), more);
+            let mut request = Request::new(plan.clone());
+            request.limits.candidates = 20_000;
+            let search = Search::new(&request).unwrap();
+            let mut all = search.run_part(0);
+            for part in 1..search.parts() {
+                search.merge(&mut all, &search.run_part(part));
+            }
+            for scored in search.shortlist(&all) {
+                let settings = search.settings(&scored.candidate).unwrap();
+                let resolved = Plan::resolve(&settings.apply(&plan));
+                let own = resolved.plan.unwrap_or_else(|| panic!("{settings:?} {:?}", resolved.findings));
+                assert_eq!(
+                    crate::memory::answer(&own).peak_bytes,
+                    scored.peak_bytes,
+                    "{preset} {settings:?}"
+                );
+                assert!(own.training.offload.layers == 0 || settings.pp == 1, "{preset} {settings:?}");
+                *(if own.training.offload.layers > 0 { &mut with } else { &mut without }) += 1;
+                again.insert(settings.recompute.0.clone());
+            }
+        }
+        assert!(again.len() > 1, "{again:?} alone is recomputed");
+        assert!(with > 0 && without > 0, "{with} with layers on the host, {without} without");
+    }
+}

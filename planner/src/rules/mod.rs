@@ -1,0 +1,27 @@
+//! What may be combined, each rule once: layouts, settings, models, and what the worker runs. Plans that break a rule are
+//! findings with the value and the rule; layouts that break none are found by the same rules.
+
+mod executor;
+#[cfg(test)]
+mod executor_tests;
+mod generate;
+mod layout;
+mod mesh;
+mod mixers;
+mod owner;
+mod remarks;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod training;
+mod values;
+
+pub use executor::executor_limits;
+pub use generate::{Choice, valid_layouts};
+pub(crate) use layout::{
+    Aspect, Broken, broken_at, broken_batch, first_broken, first_broken_alone, most_in_groups,
+};
+pub(crate) use owner::{Owned, Owner};
+pub use remarks::is_asked;
+pub(crate) use remarks::remarks;
+pub use shape::{Shape, check};
