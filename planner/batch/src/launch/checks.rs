@@ -1,10 +1,9 @@
 //! What can be said of the site's values and of the kind of script before anything is written.
 
-use super::options::{Body, Mode, Task};
+use super::options::{Mode, Task};
 use super::writer::Writer;
 use crate::shell;
 use planner::finding::Finding;
-use planner::software::Product;
 use planner::wire::GoingOn;
 
 impl Writer<'_> {
@@ -119,7 +118,7 @@ impl Writer<'_> {
     /// Whether the script is one in which `shardplan run` can start the ranks: a batch job of whole nodes, on the nodes themselves.
     fn can_go_on(&self) -> bool {
         let options = self.options;
-        options.body == Body::Worker
+        options.body.facts().takes_the_plan
             && options.mode == Mode::Srun
             && options.array.is_none()
             && options.het.is_none()
@@ -174,14 +173,11 @@ impl Writer<'_> {
         if let Some(het) = &options.het {
             self.check_het(het);
         }
-        if options.body == Body::Worker && options.mode == Mode::Torchrun {
-            self.refuse_option(
-                "mode",
-                "torchrun",
-                "shardplan-rank takes its number from Slurm and needs no torchrun; choose srun",
-            );
+        let facts = options.body.facts();
+        if let (Some(why), Mode::Torchrun) = (facts.without_torchrun, options.mode) {
+            self.refuse_option("mode", "torchrun", why);
         }
-        if options.body != Body::Bridge && options.task != Task::Train {
+        if !facts.converts && options.task != Task::Train {
             self.refuse_option(
                 "task",
                 options.task.name(),
@@ -215,13 +211,7 @@ impl Writer<'_> {
     /// A framework that does not run the plan's runtime.
     fn check_runtime(&mut self) {
         let runtime = self.plan.runtime;
-        let product = match self.options.body {
-            Body::Worker | Body::Command => return,
-            Body::Bridge => Product::Bridge,
-            Body::Mlm => Product::MegatronLm,
-            Body::Automodel => Product::Automodel,
-            Body::Torchtitan => Product::Torchtitan,
-        };
+        let Some(product) = self.options.body.facts().product else { return };
         let theirs = product.runtimes();
         // What trains on a grid of ranks runs what the worker's own rules imitate.
         let imitated = || theirs.iter().any(|one| !one.facts().uses_device_mesh);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::options::{Body, ScriptOptions, Task};
+use super::options::{ScriptOptions, Task};
 use super::site::Site;
 use planner::finding::{Finding, has_error};
 use planner::json::indented;
@@ -31,7 +31,7 @@ pub fn command_words(options: &ScriptOptions, with_site: bool) -> Vec<String> {
     if options.strict {
         words.push("--strict".to_owned());
     }
-    if options.body == Body::Command && !options.command.is_empty() {
+    if !options.body.facts().trains && !options.command.is_empty() {
         words.push("--".to_owned());
         words.extend(options.command.iter().cloned());
     }

@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 
-use super::options::{Body, Mode, ScriptOptions, Task};
+use super::body::Body;
+use super::options::{Mode, ScriptOptions, Task};
 use super::site::{Environment, Site};
 use planner::parse::parse_plan;
 use planner::wire::PlanFile;

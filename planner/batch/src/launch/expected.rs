@@ -1,6 +1,5 @@
 //! What is predicted of the run that a script starts, held against what the job is given.
 
-use super::options::Body;
 use super::saving::duration;
 use super::writer::Writer;
 use planner::finding::Finding;
@@ -46,7 +45,7 @@ fn too_long(writer: &Writer<'_>) -> Option<Finding> {
 
 /// Frameworks' own defaults may balance; the command says what the plan says.
 fn unbalanced(writer: &Writer<'_>) -> Option<Finding> {
-    let moe = writer.plan.model.moe.as_ref().filter(|_| writer.options.body == Body::Mlm)?;
+    let moe = writer.plan.model.moe.as_ref().filter(|_| writer.options.body.facts().balances_as_said)?;
     let alone = moe.routing.balance == Balance::None && moe.router_bias_buffer == 0;
     let message = "nothing keeps the experts busy alike, as a config.json does not say how its model was trained: for a training \
                    from the start give model.moe.routing.balance (aux_loss, seq_aux_loss or global_aux_loss) and aux_coefficient"

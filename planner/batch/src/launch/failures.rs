@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use super::options::{Body, Mode, ScriptOptions};
+use super::options::{Mode, ScriptOptions};
 use super::writer::Writer;
 use planner::cluster::node_names;
 use planner::finding::{Finding, has_error};
@@ -72,7 +72,7 @@ pub fn reduced(plan: &Plan, options: &ScriptOptions) -> Option<Reduced> {
     let nonuniform = plan.nonuniform.as_ref()?;
     let (layout, per_node) = (&plan.layout, plan.cluster.gpus_per_node);
     let replica = layout.tp * layout.cp;
-    let starts = options.body == Body::Mlm && options.mode == Mode::Srun;
+    let starts = options.body.facts().reduces_replicas && options.mode == Mode::Srun;
     let plain = options.het.is_none() && options.array.is_none();
     let in_order = plan.file.layout.order.as_deref().is_none_or(|order| order.starts_with("tp-cp"));
     let fits =

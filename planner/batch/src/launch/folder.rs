@@ -1,6 +1,6 @@
 //! The folder of a job: what it writes lies there, and what it goes on from when it is queued again.
 
-use super::options::{Body, Mode, Task};
+use super::options::Mode;
 use super::payload::Payload;
 use super::writer::Writer;
 
@@ -86,8 +86,8 @@ impl Writer<'_> {
     fn check_run_folder(&mut self) {
         let site = self.site;
         let Some(shared) = site.shared_dir.as_deref().filter(|shared| !shared.is_empty()) else { return };
-        let trains = self.options.body == Body::Bridge && self.options.task == Task::Train;
-        if trains && (shared.contains(['\'', '\\']) || shared.contains("${")) {
+        let interpolates = self.options.trains() && self.options.body.facts().interpolates;
+        if interpolates && (shared.contains(['\'', '\\']) || shared.contains("${")) {
             self.refuse(
                 "shared_dir",
                 shared,

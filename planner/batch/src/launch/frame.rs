@@ -1,7 +1,6 @@
 //! The script around a framework's command: where things are, the environment, one or two phases, the end.
 
 use super::footer;
-use super::images::code_of;
 use super::measure;
 use super::options::Mode;
 use super::payload::{Entry, Payload};
@@ -307,7 +306,7 @@ impl Writer<'_> {
 
     /// The folder that the command starts in: as the site says, or where the framework lies in its images.
     pub fn workdir(&mut self) -> String {
-        let default = code_of(self.options.body).filter(|_| self.container().is_some());
+        let default = self.options.body.facts().code.filter(|_| self.container().is_some());
         self.shell("workdir", self.site.workdir.as_deref(), default, "<WORKDIR>")
     }
 

@@ -1,7 +1,7 @@
 //! The head of a script: what Slurm reads, and what a reader wants to know first.
 
 use super::failures::{Nodes, Reduced};
-use super::options::{Body, Mode, Task};
+use super::options::{Mode, Task};
 use super::site::GpuRequest;
 use super::writer::Writer;
 use crate::shell;
@@ -265,7 +265,7 @@ impl Writer<'_> {
             lines.push(format!("Nodes that stand by for those that are lost: {}", self.spare_nodes()));
         }
         lines.push(format!("Ranks count along {order}, the leftmost fastest, node after node"));
-        if self.options.body == Body::Bridge && self.options.task != Task::Train {
+        if self.options.body.facts().converts && self.options.task != Task::Train {
             lines.extend(self.weights());
         } else {
             lines.push(format!(

@@ -4,7 +4,7 @@
 //! Dockerfile.fw_final, README.md), NVIDIA-NeMo/Automodel 36044ad (docker/Dockerfile), NVIDIA/Megatron-LM 5be9626
 //! (docker/Dockerfile.ci.dev), pytorch/torchtitan b5bcd76 (.ci/docker).
 
-use super::options::Body;
+use super::body::Body;
 use super::site::{Container, Environment};
 use super::writer::Writer;
 use planner::finding::Finding;
@@ -74,15 +74,6 @@ pub fn known(name: &str) -> Option<&'static Image> {
     IMAGES.iter().find(|image| image.words.iter().any(|word| name.contains(word)))
 }
 
-/// Where a body's code lies in its own images.
-pub const fn code_of(body: Body) -> Option<&'static str> {
-    match body {
-        Body::Bridge | Body::Mlm => Some(BRIDGE),
-        Body::Automodel => Some(AUTOMODEL),
-        Body::Worker | Body::Torchtitan | Body::Command => None,
-    }
-}
-
 impl Writer<'_> {
     /// The site's image, where it is known.
     fn known_image(&self) -> Option<&'static Image> {
@@ -97,7 +88,7 @@ impl Writer<'_> {
             Some(image) => {
                 image.code.iter().find(|(body, _)| *body == self.options.body).map(|(_, folder)| *folder)
             }
-            None => code_of(self.options.body),
+            None => self.options.body.facts().code,
         }
     }
 
@@ -109,9 +100,9 @@ impl Writer<'_> {
             return Environment::None;
         }
         let body = self.options.body;
-        self.site.environment.unwrap_or(match (body, self.container()) {
-            (Body::Worker | Body::Torchtitan | Body::Command, _) => Environment::None,
-            (_, None) => Environment::Shared,
+        self.site.environment.unwrap_or(match (body.facts().is_synced, self.container()) {
+            (false, _) => Environment::None,
+            (true, None) => Environment::Shared,
             _ => match self.known_image() {
                 Some(image) if !image.runs.contains(&body) => Environment::NodeLocal,
                 _ => Environment::None,
@@ -125,13 +116,13 @@ impl Writer<'_> {
         let body = self.options.body;
         let environment = self.environment_kind();
         let rule = "a container is thrown away with its step";
-        if self.site.environment == Some(Environment::Shared) && body != Body::Worker {
+        if self.site.environment == Some(Environment::Shared) && !body.facts().takes_the_plan {
             let message = "the first step syncs in a container of its own, which is thrown away with it, and images of NeMo set \
                            UV_PROJECT_ENVIRONMENT=/opt/venv, inside: choose none where the image has all that is needed, or \
                            node-local to sync in the container that trains";
             self.note(Finding::warning("site.environment", environment.name(), message).rule(rule));
         }
-        let Some(folder) = code_of(body) else { return };
+        let Some(folder) = body.facts().code else { return };
         match self.known_image() {
             Some(image) if !image.runs.contains(&body) => {
                 let message = format!(

@@ -4,7 +4,7 @@
 //! The plan travels in the script. Nothing here is in the job's way: without the program, without a folder to write to
 //! or with another release of the program the job runs as it would.
 
-use super::options::{Body, Mode, Task};
+use super::options::Mode;
 use super::step::Step;
 use super::writer::Writer;
 use crate::shell;
@@ -20,12 +20,8 @@ pub fn is_on(writer: &Writer<'_>) -> bool {
 
 fn is_wanted(writer: &Writer<'_>) -> bool {
     let options = writer.options;
-    let trains = match options.body {
-        Body::Bridge => options.task == Task::Train,
-        Body::Mlm | Body::Automodel | Body::Torchtitan => true,
-        // The worker measures itself, and of any command no plan is known.
-        Body::Worker | Body::Command => false,
-    };
+    // What takes the plan measures itself.
+    let trains = options.trains() && !options.body.facts().takes_the_plan;
     trains && options.mode != Mode::Salloc && writer.site.measure != Some(false)
 }
 
@@ -89,10 +85,8 @@ pub fn watch(writer: &Writer<'_>, step: &mut Step) {
         return;
     }
     // Megatron prints losses on its last rank (print_rank_last), the others on their first.
-    let number = match writer.options.body {
-        Body::Mlm | Body::Bridge => writer.tasks().saturating_sub(1),
-        _ => 0,
-    };
+    let last = writer.options.body.facts().last_rank_prints;
+    let number = if last { writer.tasks().saturating_sub(1) } else { 0 };
     for line in [
         &format!(
             "if [ \"$SLURM_PROCID\" = {number} ] && [ -z \"${{SHARDPLAN_WATCHED:-}}\" ] && [ -r \"${{SHARDPLAN_PLAN:-}}\" ] \\"

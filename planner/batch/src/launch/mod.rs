@@ -6,6 +6,7 @@
 //! secret gets in: a script tests that a variable exists.
 
 mod bodies;
+mod body;
 mod checks;
 mod cli;
 mod environment;
@@ -32,9 +33,10 @@ mod step;
 mod writer;
 
 pub use crate::shell::is_variable;
+pub use body::{Body, Facts, Hears};
 pub use cli::{as_command_line, command_line, command_words, read_site, site_toml, words};
 pub use examples::{Example, examples};
-pub use options::{Body, Mode, ScriptOptions, Task, TaskEnvironment};
+pub use options::{Mode, ScriptOptions, Task, TaskEnvironment};
 pub use profile::Profile;
 pub use site::{Container, Environment, GpuRequest, Site};
 
@@ -89,7 +91,7 @@ pub fn script_around(
 fn data_of_plan(plan: &Plan, site: &Site, options: &ScriptOptions) -> Option<Site> {
     match &plan.run.data {
         DataFile::Megatron { path }
-            if site.data_path.is_none() && matches!(options.body, Body::Mlm | Body::Bridge) =>
+            if site.data_path.is_none() && options.body.facts().reads_megatron_data =>
         {
             let path = path.strip_suffix(".bin").or_else(|| path.strip_suffix(".idx")).unwrap_or(path);
             Some(Site { data_path: Some(path.to_owned()), ..site.clone() })

@@ -2,8 +2,7 @@
 //! covers.
 
 use super::checks::{clipped, is_under};
-use super::images::code_of;
-use super::options::{Body, Task};
+
 use super::site::Container;
 use super::writer::Writer;
 use planner::finding::Finding;
@@ -104,7 +103,7 @@ impl Writer<'_> {
 
     /// Where the body's code has to be mounted: in its own images it lies there, and this one is known to have none.
     fn lacks_code(&self) -> Option<&'static str> {
-        let folder = code_of(self.options.body).filter(|_| self.site.workdir.is_none())?;
+        let folder = self.options.body.facts().code.filter(|_| self.site.workdir.is_none())?;
         self.code_in_image().is_none().then_some(folder)
     }
 
@@ -140,20 +139,7 @@ impl Writer<'_> {
 
     /// Whether what is run uses a path of the site.
     fn uses(&self, field: &str) -> bool {
-        let body = self.options.body;
-        match field {
-            "shared_dir" => true,
-            "rank_binary" | "torch_lib" => body == Body::Worker,
-            "megatron_lm" | "tokenizer" => body == Body::Mlm,
-            "data_path" | "pretrained" => match body {
-                Body::Bridge => self.options.task == Task::Train,
-                _ => matches!(body, Body::Mlm | Body::Torchtitan),
-            },
-            "hf_model" => body == Body::Bridge && self.options.task != Task::Train,
-            "config" => body == Body::Automodel,
-            "titan_config" => body == Body::Torchtitan,
-            _ => body != Body::Worker,
-        }
+        self.options.body.facts().uses(field, self.options.task)
     }
 
     /// Says of each path that no mount covers that tasks do not see it.

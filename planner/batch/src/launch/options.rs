@@ -4,54 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use planner::wire::GoingOn;
 
-/// What the script runs on every GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Body {
-    /// `shardplan-rank`, Shardplan's own executor.
-    #[default]
-    Worker,
-    /// A recipe, a conversion or a generation by Megatron Bridge.
-    Bridge,
-    /// Megatron-LM's `pretrain_gpt.py`.
-    Mlm,
-    /// A recipe of NeMo Automodel.
-    Automodel,
-    /// torchtitan.
-    Torchtitan,
-    /// Any command.
-    Command,
-}
-
-impl Body {
-    /// All of them.
-    pub const ALL: [Body; 6] =
-        [Body::Worker, Body::Bridge, Body::Mlm, Body::Automodel, Body::Torchtitan, Body::Command];
-
-    /// The name used on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Body::Worker => "worker",
-            Body::Bridge => "bridge",
-            Body::Mlm => "mlm",
-            Body::Automodel => "automodel",
-            Body::Torchtitan => "torchtitan",
-            Body::Command => "command",
-        }
-    }
-
-    /// What a person calls it.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Body::Worker => "shardplan-rank",
-            Body::Bridge => "Megatron Bridge",
-            Body::Mlm => "Megatron-LM",
-            Body::Automodel => "NeMo Automodel",
-            Body::Torchtitan => "torchtitan",
-            Body::Command => "a command",
-        }
-    }
-}
+use super::Body;
 
 /// How processes are spawned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -141,11 +94,7 @@ pub struct ScriptOptions {
 impl ScriptOptions {
     /// Whether what they run trains the plan's model, as far as it is known.
     pub fn trains(&self) -> bool {
-        match self.body {
-            Body::Worker | Body::Mlm | Body::Automodel | Body::Torchtitan => true,
-            Body::Bridge => self.task == Task::Train,
-            Body::Command => false,
-        }
+        self.body.facts().trains && self.task == Task::Train
     }
 }
 

@@ -1,6 +1,6 @@
 //! Parts that scripts of several bodies have: folders, variables, modules, secrets, the container, the endpoint.
 
-use super::options::{Body, Mode};
+use super::options::Mode;
 use super::site::{Container, Environment};
 use super::writer::Writer;
 use crate::shell;
@@ -191,8 +191,7 @@ impl Writer<'_> {
 
     /// `--mpi=PLUGIN ` or nothing.
     pub fn mpi(&mut self) -> String {
-        let default = if matches!(self.options.body, Body::Bridge | Body::Mlm) { "pmix" } else { "none" };
-        match self.site.mpi.as_deref().unwrap_or(default) {
+        match self.site.mpi.as_deref().unwrap_or(self.options.body.facts().mpi) {
             "none" => String::new(),
             plugin => format!("--mpi={} ", self.directive("mpi", Some(plugin), "none")),
         }

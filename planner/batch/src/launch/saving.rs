@@ -4,7 +4,7 @@
 //! last checkpoint; so every training saves into the job's own folder by its framework's own options, and goes on from
 //! there.
 
-use super::options::{Body, Mode, Task};
+use super::options::Mode;
 use super::writer::Writer;
 use crate::shell;
 use planner::finding::Finding;
@@ -42,9 +42,13 @@ impl Writer<'_> {
         *self.saving.get_or_init(|| self.find_saving())
     }
 
+    /// Whether the plan says that nothing is saved, to what goes by it.
+    pub(super) fn never_saves(&self) -> bool {
+        self.options.body.facts().takes_the_plan && self.plan.run.checkpoint.is_none()
+    }
+
     fn find_saving(&self) -> Option<Saving> {
-        let never = self.options.body == Body::Worker && self.plan.run.checkpoint.is_none();
-        if never || !self.options.trains() {
+        if self.never_saves() || !self.options.trains() {
             return None;
         }
         let plan = self.plan;
@@ -76,8 +80,9 @@ impl Writer<'_> {
     /// The plan as what the script starts runs it.
     pub(super) fn runs_as(&self) -> &Plan {
         let executed = || Plan::resolve(&self.plan.executed()).plan.map(Box::new);
-        let of_worker =
-            self.executed.get_or_init(|| if self.options.body == Body::Worker { executed() } else { None });
+        let of_worker = self
+            .executed
+            .get_or_init(|| if self.options.body.facts().takes_the_plan { executed() } else { None });
         of_worker.as_deref().unwrap_or(self.plan)
     }
 
@@ -91,11 +96,7 @@ impl Writer<'_> {
 
     /// Whether the command is told to save and end after a time: where it can be, and no signal is sent instead.
     pub fn ends_by_itself(&self) -> bool {
-        let can = match self.options.body {
-            Body::Bridge => self.options.task == Task::Train,
-            Body::Mlm => true,
-            Body::Worker | Body::Automodel | Body::Torchtitan | Body::Command => false,
-        };
+        let can = self.options.trains() && self.options.body.facts().ends_by_itself;
         can && self.signal().is_none() && self.site.signal.as_deref() != Some(super::signals::NO_SIGNAL)
     }
 
@@ -136,12 +137,12 @@ impl Writer<'_> {
             ..1e12 => format!("{:.1} GB", bytes / 1e9),
             _ => format!("{:.1} TB", bytes / 1e12),
         };
-        let kept = match plan_keeps(self.plan).filter(|_| self.options.body == Body::Worker) {
+        let kept = match plan_keeps(self.plan).filter(|_| self.options.body.facts().takes_the_plan) {
             Some(keep) => count.min(keep),
             None => count,
         };
         self.check_saving(saving, if kept > 1 { kept as f64 * bytes } else { 0.0 });
-        let kept = match plan_keeps(self.plan).filter(|_| self.options.body == Body::Worker) {
+        let kept = match plan_keeps(self.plan).filter(|_| self.options.body.facts().takes_the_plan) {
             Some(keep) => format!("the newest {keep} are kept"),
             None => "none is removed".to_owned(),
         };

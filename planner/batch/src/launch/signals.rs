@@ -3,7 +3,8 @@
 //! Slurm sends it to the tasks of every step, and not to the batch shell. A program that does not handle it ends by it
 //! there and then, so a script asks for a signal only where what runs is told to save on it, or to end in good order.
 
-use super::options::{Body, Mode, Task};
+use super::body::Hears;
+use super::options::{Mode, Task};
 use super::writer::Writer;
 use crate::shell;
 use planner::finding::Finding;
@@ -67,31 +68,26 @@ impl Writer<'_> {
 
     /// Whether a framework that trains here saves and ends on a signal.
     fn saves_on_one(&self) -> bool {
-        let trains = match self.options.body {
-            Body::Bridge | Body::Mlm | Body::Automodel => self.options.task == Task::Train,
-            Body::Worker => self.plan.run.checkpoint.is_some(),
-            Body::Torchtitan | Body::Command => false,
-        };
-        trains && self.unheard(USUAL).is_none()
+        let facts = self.options.body.facts();
+        let saves = self.options.trains() && facts.saves_on_signal && !self.never_saves();
+        saves && self.unheard(USUAL).is_none()
     }
 
     /// Why a signal would only end what runs, before its time; none where it is heard.
     fn unheard(&self, signal: Signal) -> Option<&'static str> {
         let options = self.options;
-        match (options.mode, options.body) {
+        match (options.mode, options.body.facts().hears) {
             (Mode::Salloc, _) => Some("the steps of an interactive allocation ask for none"),
-            (Mode::Srun, Body::Worker) => (!["TERM", "INT", "USR1"].contains(&signal.name))
-                .then_some("shardplan-rank ends in good order by TERM, INT and USR1, and any other kills it"),
             (Mode::Torchrun, _) => Some(
                 "torchrun ends by it, or kills its ranks 30 s after it has passed it on, which is no time to save; let \
                  srun start the ranks (mode srun)",
             ),
-            (Mode::Srun, Body::Bridge) => (options.task != Task::Train)
-                .then_some("conversion and generation handle no signal, and would end by it"),
-            (Mode::Srun, Body::Torchtitan) => Some(
-                "torchtitan handles no signal, and would end by it without saving; it saves every so many steps",
-            ),
-            (Mode::Srun, Body::Mlm | Body::Automodel | Body::Command) => None,
+            (Mode::Srun, _) if options.task != Task::Train => {
+                Some("conversion and generation handle no signal, and would end by it")
+            }
+            (Mode::Srun, Hears::Only(names, why)) => (!names.contains(&signal.name)).then_some(why),
+            (Mode::Srun, Hears::None(why)) => Some(why),
+            (Mode::Srun, Hears::Any) => None,
         }
     }
 
@@ -121,7 +117,7 @@ impl Writer<'_> {
         };
         let message = match self.unheard(signal) {
             Some(why) => format!("{given} is not sent: {why}"),
-            None if self.options.body == Body::Command => {
+            None if !self.options.body.facts().trains => {
                 format!("the command gets {given} before the time limit, and ends by it unless it handles it")
             }
             None => return,
@@ -157,7 +153,7 @@ impl Writer<'_> {
     /// Says of a command that is queued again that its script knows nothing of what it saves.
     fn check_command(&mut self) {
         let again = self.site.retries > 0 || self.site.requeue == Some(true);
-        if self.options.body == Body::Command && again {
+        if !self.options.body.facts().trains && again {
             let message = "a job that is queued again starts the command anew: whether it goes on from what it has saved is its own \
                            affair, and so is a folder that no other job has";
             self.note(Finding::info("script.command", serde_json::Value::Null, message));

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use serde_json::Value;
 
 use super::failures::{self, Reduced};
-use super::options::{Body, Mode, ScriptOptions};
+use super::options::{Mode, ScriptOptions};
 use super::saving::Saving;
 use super::site::{Container, Site};
 use crate::shell;
@@ -128,10 +128,8 @@ impl<'a> Writer<'a> {
         match self.site.container {
             Some(Container::None) => None,
             Some(kind) => Some(kind),
-            None => {
-                let lives_in_images = matches!(self.options.body, Body::Bridge);
-                (lives_in_images || self.site.image.is_some()).then_some(Container::Pyxis)
-            }
+            None => (self.options.body.facts().lives_in_images || self.site.image.is_some())
+                .then_some(Container::Pyxis),
         }
     }
 

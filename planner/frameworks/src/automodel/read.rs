@@ -173,6 +173,8 @@ fn tokens(settings: &Settings, notes: &mut Notes) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use planner::Plan;
+
     use super::*;
     use crate::import::testing::{is_planned, job, words};
     use crate::import::yaml;
