@@ -2,6 +2,8 @@
 //!
 //! No I/O, no clock, no threads, no unsafe, no panic on user input. Native and wasm32 give the same bytes.
 
+#![warn(unreachable_pub)]
+
 // Plans for tests are drawn by a file that programs outside have too.
 #[cfg(test)]
 extern crate self as planner;

@@ -4,6 +4,8 @@
 //! A log tells of a training and must never be in its way. [`Log`] takes records and writes them on a thread of its own;
 //! [`Appender`] is what that thread does: it heals torn lines, numbers records over reopenings, and counts what could not
 //! be written; [`Disk`] is where it writes; [`LogReader`] reads, while others write. Folder and files are their owner's alone.
+
+#![warn(unreachable_pub)]
 #![warn(missing_docs)]
 
 mod appender;

@@ -40,7 +40,7 @@ pub struct ModelFolder {
 ///
 /// # Errors
 /// When it is not there, too large, or no object.
-pub fn config_of(folder: &Path) -> anyhow::Result<Map<String, Value>> {
+pub(crate) fn config_of(folder: &Path) -> anyhow::Result<Map<String, Value>> {
     let path = folder.join("config.json");
     let failed = || format!("{} can't be read", path.display());
     let mut text = String::new();

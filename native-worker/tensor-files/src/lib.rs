@@ -2,6 +2,8 @@
 //! and distributed checkpoints of torch, written from checkpoints.
 //!
 //! What lies where is planner's: `shard::Piece` of a checkpoint, `model::weights::map` of a model folder. Here are files alone.
+
+#![warn(unreachable_pub)]
 #![warn(missing_docs)]
 
 mod checkpoint;

@@ -105,7 +105,7 @@ impl Input {
 
 impl Documents {
     /// Of these inputs, each of which must be readable now: nobody waits for hours to be told of a wrong name.
-    pub fn open(inputs: &[Input]) -> anyhow::Result<Documents> {
+    pub(crate) fn open(inputs: &[Input]) -> anyhow::Result<Documents> {
         for input in inputs.iter().filter(|input| **input != Input::Stdin) {
             input.open()?;
         }

@@ -2,6 +2,8 @@
 //!
 //! One thread reads, each core turns text into tokens, and one thread writes; between them are short queues, so memory does not
 //! grow with the text. Documents stay in their order: texts go to the cores in turn and are taken back in turn.
+
+#![warn(unreachable_pub)]
 #![warn(missing_docs)]
 
 mod documents;

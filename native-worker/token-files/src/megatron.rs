@@ -52,7 +52,7 @@ fn writing(name: &Path) -> String {
 }
 
 impl Writer {
-    pub fn new(to: &Path, narrow: bool) -> anyhow::Result<Writer> {
+    pub(crate) fn new(to: &Path, narrow: bool) -> anyhow::Result<Writer> {
         ensure!(
             to.file_name().is_some() && !to.is_dir(),
             "{} is a folder; give the beginning of the files' names, such as {}",
@@ -82,7 +82,7 @@ impl Writer {
     }
 
     /// Writes a document.
-    pub fn document(&mut self, tokens: &[u32]) -> anyhow::Result<()> {
+    pub(crate) fn document(&mut self, tokens: &[u32]) -> anyhow::Result<()> {
         let length = i32::try_from(tokens.len()).context("a document has more than 2^31 tokens")?;
         let failed = || writing(&self.names[0]);
         for token in tokens {
@@ -107,7 +107,7 @@ impl Writer {
     }
 
     /// Gives both files their names; the bytes of the tokens.
-    pub fn finish(mut self) -> anyhow::Result<u64> {
+    pub(crate) fn finish(mut self) -> anyhow::Result<u64> {
         self.tokens.flush().with_context(|| writing(&self.names[0]))?;
         self.starts_and_ends().with_context(|| writing(&self.names[1]))?;
         for (file, name) in [self.tokens, self.index].into_iter().zip(&self.names) {

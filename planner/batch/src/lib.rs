@@ -3,6 +3,8 @@
 //!
 //! No I/O, no clock, no threads, no panic on user input.
 
+#![warn(unreachable_pub)]
+
 pub mod launch;
 pub mod lint;
 pub mod runspec;

@@ -5,6 +5,8 @@
 //! `stamp` say who wrote them and when, `causes` has what they mean, `book` keeps what was seen, and `verdict` says
 //! what ended the run, who began, and how sure that is.
 
+#![warn(unreachable_pub)]
+
 mod against_plan;
 mod answer;
 mod book;

@@ -3,6 +3,8 @@
 //! Pure: a dataset is the text of an evidence file, an entry of the answer is what is printed. Rows that can't be
 //! planned are counted as unmapped, rows that say nothing of the quantity as excluded; neither is dropped silently.
 
+#![warn(unreachable_pub)]
+
 mod asked;
 mod bridge;
 pub mod chosen;

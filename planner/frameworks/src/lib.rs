@@ -1,6 +1,8 @@
 //! What frameworks call the fields of a plan: a folder for each, with a row for each option that says how it is written and
 //! read, and a row for each field that it has no option for. Scripts, imports and the reference in docs come from the rows.
 
+#![warn(unreachable_pub)]
+
 pub mod automodel;
 pub mod bridge;
 mod effect;

@@ -6,7 +6,7 @@ use crate::Table;
 
 /// The plan as options of a framework and words of the shell, empty for an option that stands alone; what they do not say
 /// becomes notes and findings. `seed` is the option that elements of a job array count on from.
-pub fn options_of(writer: &mut Writer<'_>, table: Table, seed: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn options_of(writer: &mut Writer<'_>, table: Table, seed: &str) -> Vec<(&'static str, String)> {
     let written = table.write(writer.plan);
     for missing in written.missing {
         writer.cannot(missing.field, missing.value, missing.what);

@@ -9,7 +9,7 @@ const KEPT: u64 = 10;
 
 /// What is trained from made-up weights on made-up data is of no worth; what has anything of a person's `own` is saved unless
 /// they say no.
-pub fn fill_checkpoints(
+pub(super) fn fill_checkpoints(
     fill: &mut Filler<'_>,
     own: bool,
     cluster: &ClusterFile,

@@ -9,7 +9,7 @@ const EOD: &str = "run.documents.eod_token";
 const RULE: &str = "documents packed into sequences";
 
 /// Nothing is filled where nothing is said.
-pub fn fill_documents(fill: &mut Filler<'_>, words: u64, file: &mut DocumentsFile) -> Documents {
+pub(super) fn fill_documents(fill: &mut Filler<'_>, words: u64, file: &mut DocumentsFile) -> Documents {
     if *file == DocumentsFile::default() {
         return Documents::default();
     }

@@ -11,7 +11,7 @@ const DATA: &str = "run.evaluation.data";
 const RULE: &str = "evaluation on data that is held out";
 
 /// Nothing is evaluated without data; of an evaluation there are as many sequences as of a step, a `batch`.
-pub fn fill_evaluation(
+pub(super) fn fill_evaluation(
     fill: &mut Filler<'_>,
     trained: &DataFile,
     batch: u64,

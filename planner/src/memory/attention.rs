@@ -21,7 +21,7 @@ fn norms(at: &Setting<'_>, kind: QkNorm, heads: [Wide; 2], [dim, value]: [Wide; 
 }
 
 /// What norms of an attention's queries and keys keep.
-pub fn head_norms(at: &Setting<'_>, attention: &Attention) -> Wide {
+pub(super) fn head_norms(at: &Setting<'_>, attention: &Attention) -> Wide {
     let &Attention::Gqa { heads, kv_heads, head_dim, qk_norm, shared_kv, value_dim, .. } = attention else {
         return Wide::ZERO;
     };
@@ -36,7 +36,7 @@ fn key_heads(at: &Setting<'_>, all: u64, shared: bool) -> Wide {
 }
 
 /// What an attention keeps, without its norm.
-pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
+pub(super) fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
     let &Setting { size, full, local, tp, .. } = at;
     let wide = |value: u64| Wide::from(value);
     match *attention {

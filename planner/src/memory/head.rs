@@ -26,7 +26,7 @@ pub struct HeadBytes {
 /// The unfused loss copies the logits to fp32 and works in place on the copy, whose softmax stays until backward; the
 /// fused one of Megatron-Core is compiled and makes every step a tensor of its own; TransformerEngine's writes the
 /// gradient over the logits. Every module of multi-token prediction leaves a softmax of its own.
-pub fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
+pub(super) fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
     let plan = at.plan;
     let vocabulary = Wide::from(padded_vocabulary(plan)) / at.tp;
     let logits = at.full * vocabulary;

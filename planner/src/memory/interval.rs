@@ -21,7 +21,7 @@ fn ratio(bytes: u64, (over, under): (u64, u64)) -> u64 {
 
 /// What the allocator takes from the device for so many allocated bytes: with what it is known to keep besides, or by
 /// the usual ratio, whichever is more.
-pub fn reserved(plan: &Plan, allocated: u64, cached: u64) -> u64 {
+pub(super) fn reserved(plan: &Plan, allocated: u64, cached: u64) -> u64 {
     if on_gpu(plan) {
         ratio(allocated, RESERVED_OVER_ALLOCATED).max(allocated.saturating_add(cached))
     } else {
@@ -57,7 +57,7 @@ const LOAD: (u64, u64) = (3, 2);
 
 /// Within which an estimate is likely right, and why.
 #[derive(Debug, Clone, Copy)]
-pub struct Likely {
+pub(super) struct Likely {
     range: Range,
     /// Whether it is about all allocated bytes. Else weights, gradients and optimizer state are exact.
     of_all: bool,
@@ -94,7 +94,7 @@ fn likely(plan: &Plan) -> Likely {
 }
 
 /// Whether runs like this were read exactly at scale: attention and MLPs in 16 or 32 bits, experts of a known load.
-pub fn measured_at_scale(plan: &Plan) -> bool {
+pub(super) fn measured_at_scale(plan: &Plan) -> bool {
     let attention = |mixer: MixerRef<'_>| matches!(mixer, MixerRef::Attention(_));
     plan.training.low_precision.is_none()
         && !load_may_grow(plan)
@@ -109,14 +109,14 @@ fn split(likely: Likely, class: &RankClass) -> (u64, u64) {
 }
 
 /// The low end of the range, half of what is outside, no allocator overhead.
-pub fn low_end(plan: &Plan, class: &RankClass) -> u64 {
+pub(super) fn low_end(plan: &Plan, class: &RankClass) -> u64 {
     let likely = likely(plan);
     let (exact, estimated) = split(likely, class);
     exact.saturating_add(ratio(estimated, (likely.range.low, 1000))).saturating_add(class.outside_bytes / 2)
 }
 
 /// The high end of the range, a load of experts that may come, the largest allocator overhead seen, a third more outside.
-pub fn high_end(plan: &Plan, class: &RankClass) -> u64 {
+pub(super) fn high_end(plan: &Plan, class: &RankClass) -> u64 {
     let upper = Upper::of(plan);
     upper.taken(
         upper.allocated(split(likely(plan), class), saved_by_experts(class)),
@@ -127,11 +127,11 @@ pub fn high_end(plan: &Plan, class: &RankClass) -> u64 {
 
 /// No high end is more than so many times the central value: the widest range, half as much again of what experts save
 /// and the largest allocator overhead come to less.
-pub const MOST_OVER_PEAK: u64 = 2;
+pub(crate) const MOST_OVER_PEAK: u64 = 2;
 
 /// The high end of plans of one runtime, model and expert parallelism: what of it does not depend on bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Upper {
+pub(crate) struct Upper {
     of_all: bool,
     high: u64,
     /// Whether more tokens may come to experts than the plan says.
@@ -141,7 +141,7 @@ pub struct Upper {
 
 impl Upper {
     /// Of a plan.
-    pub fn of(plan: &Plan) -> Upper {
+    pub(crate) fn of(plan: &Plan) -> Upper {
         let Likely { range, of_all, .. } = likely(plan);
         Upper { of_all, high: range.high, grows: load_may_grow(plan), on_gpu: on_gpu(plan) }
     }
@@ -149,7 +149,7 @@ impl Upper {
     /// The high end of allocated bytes: of those that are exact, those that the range is about, and those of the latter that
     /// experts save. Where a load of experts may come, the range of runs that are known exactly with that load is one reason
     /// for more, and what published recipes took over their prediction another: it has the load in it.
-    pub fn allocated(&self, (exact, estimated): (u64, u64), experts: u64) -> u64 {
+    pub(crate) fn allocated(&self, (exact, estimated): (u64, u64), experts: u64) -> u64 {
         let end = |high: u64| exact.saturating_add(ratio(estimated, (high, 1000)));
         // What experts save more when as many tokens come as on the busiest rank seen.
         let more = if self.grows { ratio(experts, LOAD).saturating_sub(experts) } else { 0 };
@@ -161,7 +161,7 @@ impl Upper {
     }
 
     /// The high end of what is taken from the GPU, of that of allocated bytes, of reserved and of outside ones.
-    pub fn taken(&self, allocated: u64, reserved: u64, outside: u64) -> u64 {
+    pub(crate) fn taken(&self, allocated: u64, reserved: u64, outside: u64) -> u64 {
         let high = if self.on_gpu { ratio(allocated, RESERVED_OVER_ALLOCATED_MAX) } else { allocated };
         high.max(reserved).saturating_add(ratio(outside, (4, 3)))
     }
@@ -183,7 +183,7 @@ fn saved_by_experts(class: &RankClass) -> u64 {
 }
 
 /// Whether more tokens may come to a rank's experts than the plan says: it neither says a load, nor bounds or forces it.
-pub fn load_may_grow(plan: &Plan) -> bool {
+pub(super) fn load_may_grow(plan: &Plan) -> bool {
     let Some(moe) = &plan.model.moe else { return false };
     let training = &plan.training.moe;
     let bounded = training.capacity_factor.is_some() || moe.routing.balance == Balance::Forced;
@@ -211,7 +211,7 @@ pub fn in_words(plan: &Plan) -> String {
 const EXPERTS: &str = "experts";
 
 /// The verdict of a central value and an upper end.
-pub fn verdict(capacity: Option<u64>, central: u64, high: u64) -> Verdict {
+pub(super) fn verdict(capacity: Option<u64>, central: u64, high: u64) -> Verdict {
     match capacity {
         Some(capacity) if central > capacity => Verdict::No,
         Some(capacity) if high > capacity => Verdict::Tight,

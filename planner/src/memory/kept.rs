@@ -16,7 +16,7 @@ use crate::shard::{Block, StageElements, counted_blocks_of};
 
 use super::by_runtime;
 use super::head::head;
-pub use super::interval::Upper;
+pub(crate) use super::interval::Upper;
 use super::interval::reserved;
 use super::layer::{layer, mtp_module_of};
 use super::live::{live_chunks, live_of_chunk};
@@ -31,7 +31,7 @@ use crate::units::Wide;
 const SLOTS: usize = 32;
 
 /// Whether plans like this one, with these settings of training, are computed from kept terms.
-pub fn covers(plan: &Plan, training: &Training) -> bool {
+pub(crate) fn covers(plan: &Plan, training: &Training) -> bool {
     let checkpoints = match training.recompute {
         Granularity::Full => {
             training.recompute_method.as_deref() == Some("uniform")
@@ -57,7 +57,7 @@ fn has_plain_layers(plan: &Plan, training: &Training) -> bool {
 }
 
 /// Kinds of layers of a plan, each once.
-pub fn kinds(plan: &Plan) -> Vec<LayerKind> {
+pub(crate) fn kinds(plan: &Plan) -> Vec<LayerKind> {
     let mut found: Vec<LayerKind> = Vec::new();
     for (kind, _) in plan.model.kinds_in(0..plan.model.num_layers) {
         if !found.contains(&kind) {
@@ -94,7 +94,7 @@ impl Bytes {
 
 /// What depends on tensor, context and expert parallelism, on the micro batch and on what is recomputed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LayerTerms {
+pub(crate) struct LayerTerms {
     layers: [Bytes; SLOTS],
     module: Bytes,
     /// The residual stream.
@@ -110,7 +110,7 @@ pub struct LayerTerms {
 
 impl LayerTerms {
     /// The terms of a plan; its pipeline is not looked at. `kinds` are all of the model's.
-    pub fn new(plan: &Plan, kinds: &[LayerKind]) -> LayerTerms {
+    pub(crate) fn new(plan: &Plan, kinds: &[LayerKind]) -> LayerTerms {
         let at = Setting::new(plan);
         let exact = Setting { widths: Widths::plain(plan), ..at };
         let mut layers = [Bytes::default(); SLOTS];
@@ -153,7 +153,7 @@ impl LayerTerms {
 
 /// Which pieces of a model some stage holds, whatever their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Class {
+pub(crate) struct Class {
     /// Bits of the slots with layers.
     mask: u32,
     modules: bool,
@@ -172,7 +172,7 @@ const HEADS: usize = 3;
 
 /// What [`LayerTerms`] come to on stages of one class: bytes of each thing that is alive, and of what passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ClassTerms {
+pub(crate) struct ClassTerms {
     each: [f64; COUNTED],
     /// So many of them may be more than none.
     used: usize,
@@ -192,7 +192,7 @@ impl Default for ClassTerms {
 
 impl LayerTerms {
     /// On stages of a class.
-    pub fn of_class(&self, class: &Class) -> ClassTerms {
+    pub(crate) fn of_class(&self, class: &Class) -> ClassTerms {
         let mut each = [0.0; COUNTED];
         let (mut again, mut forward, mut backward) = (0.0f64, 0.0f64, 0.0f64);
         let mut slots = class.mask;
@@ -231,14 +231,14 @@ impl LayerTerms {
 
 /// What routed experts save of each thing that is alive.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct ExpertTerms {
+pub(crate) struct ExpertTerms {
     layers: [f64; SLOTS],
     module: f64,
 }
 
 impl LayerTerms {
     /// What of these terms is of routed experts; whole layers that are computed again save nothing of theirs.
-    pub fn experts(&self) -> ExpertTerms {
+    pub(crate) fn experts(&self) -> ExpertTerms {
         let of = |bytes: &Bytes| if self.full { 0.0 } else { bytes.experts };
         ExpertTerms { layers: self.layers.each_ref().map(of), module: of(&self.module) }
     }
@@ -246,7 +246,7 @@ impl LayerTerms {
 
 impl ExpertTerms {
     /// Each number joined with another's, by the least or the most of the two.
-    pub fn join(&self, other: &ExpertTerms, of: impl Fn(f64, f64) -> f64) -> ExpertTerms {
+    pub(crate) fn join(&self, other: &ExpertTerms, of: impl Fn(f64, f64) -> f64) -> ExpertTerms {
         let mut joined = *self;
         joined.layers.iter_mut().zip(other.layers).for_each(|(mine, theirs)| *mine = of(*mine, theirs));
         joined.module = of(joined.module, other.module);
@@ -255,18 +255,18 @@ impl ExpertTerms {
 }
 
 /// The larger of two numbers, by a comparison: `max` is a call in WebAssembly, which has no instruction for it.
-pub fn larger(one: f64, other: f64) -> f64 {
+pub(crate) fn larger(one: f64, other: f64) -> f64 {
     if other > one { other } else { one }
 }
 
 /// The smaller of two numbers.
-pub fn smaller(one: f64, other: f64) -> f64 {
+pub(crate) fn smaller(one: f64, other: f64) -> f64 {
     if other < one { other } else { one }
 }
 
 impl ClassTerms {
     /// Each number joined with another's, by the least or the most of the two.
-    pub fn join(&self, other: &ClassTerms, of: impl Fn(f64, f64) -> f64) -> ClassTerms {
+    pub(crate) fn join(&self, other: &ClassTerms, of: impl Fn(f64, f64) -> f64) -> ClassTerms {
         let mut joined = *self;
         let mut at = 0;
         joined.used = self.used.max(other.used).min(COUNTED);
@@ -289,7 +289,7 @@ impl ClassTerms {
 
 /// Stages of a pipeline that hold the same.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StageKind {
+pub(crate) struct StageKind {
     stages: Vec<u64>,
     chunks: Vec<ChunkKind>,
     /// Its pieces, which decide the state of its ranks.
@@ -307,7 +307,7 @@ struct ChunkKind {
 }
 
 /// The kinds of stages of a plan's pipeline, whatever its other axes are.
-pub fn stage_kinds(plan: &Plan, kinds: &[LayerKind]) -> Vec<StageKind> {
+pub(crate) fn stage_kinds(plan: &Plan, kinds: &[LayerKind]) -> Vec<StageKind> {
     let mut found: Vec<StageKind> = Vec::new();
     for stage in 0..plan.layout.pp {
         let example = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
@@ -347,7 +347,7 @@ fn chunk_kind(plan: &Plan, kinds: &[LayerKind], chunk: &Chunk) -> ChunkKind {
 
 impl StageKind {
     /// Which pieces its stages hold.
-    pub fn class(&self, kinds: &[LayerKind]) -> Class {
+    pub(crate) fn class(&self, kinds: &[LayerKind]) -> Class {
         let mut class = Class { mask: 0, modules: false, head: false, experts: false };
         for chunk in &self.chunks {
             for (slot, _) in chunk.layers.iter().enumerate().filter(|(_, count)| **count > 0.0) {
@@ -362,7 +362,7 @@ impl StageKind {
     }
 
     /// Whether state of its ranks is that of another's.
-    pub fn same_state(&self, other: &StageKind) -> bool {
+    pub(crate) fn same_state(&self, other: &StageKind) -> bool {
         let sum = |kind: &StageKind, slot: usize| -> f64 {
             kind.chunks.iter().map(|chunk| chunk.layers[slot]).sum()
         };
@@ -372,7 +372,7 @@ impl StageKind {
 
 /// What of a kind of stage is alive how often, when the most is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Alive {
+pub(crate) struct Alive {
     counts: [f64; COUNTED],
     /// So many of them may be more than none, a multiple of four.
     used: usize,
@@ -382,7 +382,7 @@ pub struct Alive {
 
 impl Alive {
     /// Of a plan with this kind of stage; only its pipeline and its number of micro batches are looked at.
-    pub fn of(plan: &Plan, kind: &StageKind) -> Alive {
+    pub(crate) fn of(plan: &Plan, kind: &StageKind) -> Alive {
         let most = kind.stages.iter().map(|&stage| live_chunks(plan, stage).0).max().unwrap_or(0);
         let mut counts = [0.0; COUNTED];
         let (mut inputs, mut embeddings, mut modules, mut heads) = (0.0, 0.0, 0.0, 0.0);
@@ -407,7 +407,7 @@ impl Alive {
     }
 
     /// Whether stages of this kind never take more than those of another, given that their ranks' state does not.
-    pub fn within(&self, class: &Class, other: &Alive, others: &Class) -> bool {
+    pub(crate) fn within(&self, class: &Class, other: &Alive, others: &Class) -> bool {
         let pieces = class.mask & !others.mask == 0
             && class.experts <= others.experts
             && (class.head, class.modules) == (others.head, others.modules);
@@ -420,7 +420,7 @@ impl Alive {
 
 /// State of the ranks of a kind of stage, which depends on the rank grid alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GridTerms {
+pub(crate) struct GridTerms {
     /// Weights, gradients, optimizer state, and what is held beside them.
     always: f64,
     /// The most of the phases without activations, and of them the one that comes first, which of equals counts.
@@ -431,30 +431,30 @@ pub struct GridTerms {
 }
 
 /// Elements of the blocks of a plan, which depend on tensor and expert parallelism alone.
-pub fn blocks(plan: &Plan, kinds: &[LayerKind]) -> Blocks {
+pub(crate) fn blocks(plan: &Plan, kinds: &[LayerKind]) -> Blocks {
     Blocks::new(plan, kinds.iter().copied())
 }
 
 /// What a rank of a kind of stage holds.
-pub fn elements(plan: &Plan, blocks: &Blocks, kind: &StageKind) -> StageElements {
+pub(crate) fn elements(plan: &Plan, blocks: &Blocks, kind: &StageKind) -> StageElements {
     blocks.stage_of(plan, &kind.example, &kind.blocks)
 }
 
 impl GridTerms {
     /// Bytes that a rank has allocated at some time, whatever is alive.
-    pub fn least(&self) -> f64 {
+    pub(crate) fn least(&self) -> f64 {
         self.always + self.least
     }
 
     /// Whether it is never more than another's.
-    pub fn within(&self, other: &GridTerms) -> bool {
+    pub(crate) fn within(&self, other: &GridTerms) -> bool {
         self.always <= other.always
             && self.least <= other.least
             && self.weight_gradient <= other.weight_gradient
     }
 
     /// Of a plan's grid of ranks.
-    pub fn new(plan: &Plan, elements: &StageElements) -> GridTerms {
+    pub(crate) fn new(plan: &Plan, elements: &StageElements) -> GridTerms {
         let mut state = state::of_buffers(plan, &megatron::buffers(plan, elements, Slot::last(plan)));
         state.held = state::held_on_grid(plan, elements);
         let held = state.weights + state.gradients + state.optimizer;
@@ -471,7 +471,7 @@ impl GridTerms {
 
 /// Allocated bytes of a rank at its peak; more of any term is never less of them. All numbers are whole and far below 2^53, so the order of sums is free.
 #[inline]
-pub fn allocated(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
+pub(crate) fn allocated(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
     allocated_with(with_activations(terms, grid, alive), terms, grid, alive)
 }
 
@@ -495,7 +495,7 @@ fn with_activations(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 
 
 /// The upper end of the likely range of what a rank takes from its GPU, where it has so many bytes outside the allocator;
 /// on one grid of ranks, more of any term is never less of it.
-pub fn upper_end(
+pub(crate) fn upper_end(
     plan: &Plan,
     upper: &Upper,
     (terms, experts): (&ClassTerms, &ExpertTerms),
@@ -525,13 +525,13 @@ pub fn upper_end(
 }
 
 /// Bytes of a plan's ranks outside the allocator.
-pub fn outside(plan: &Plan) -> u64 {
+pub(crate) fn outside(plan: &Plan) -> u64 {
     outside_bytes(plan)
 }
 
 /// Bytes that a rank takes from its GPU with so many allocated, and so many outside the allocator.
 #[inline]
-pub fn taken(plan: &Plan, allocated: f64, outside: u64) -> u64 {
+pub(crate) fn taken(plan: &Plan, allocated: f64, outside: u64) -> u64 {
     // Casts of floats saturate, and what is that large fits nowhere.
     reserved(plan, (allocated as u64).min(super::MOST), 0).saturating_add(outside)
 }

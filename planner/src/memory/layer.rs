@@ -9,12 +9,12 @@ use super::{attention, mlp, moe, recurrent, unsplit};
 use crate::units::Wide;
 
 /// Input, output and statistics of a norm of the residual stream whose output matrices read.
-pub fn norm(at: &Setting<'_>) -> Wide {
+pub(super) fn norm(at: &Setting<'_>) -> Wide {
     at.stream() + at.widths.input(at.local * at.hidden) + at.statistic * at.local
 }
 
 /// What one layer of `kind` keeps and needs for one micro batch.
-pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
+pub(super) fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     let model = &at.plan.model;
     let mixer = model.mixer(kind);
     let mixed = match mixer {
@@ -81,12 +81,12 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
 }
 
 /// A multi-token-prediction module: its layers, and the input of its projection, which is hidden state and embedding.
-pub fn mtp_module(at: &Setting<'_>) -> LayerBytes {
+pub(super) fn mtp_module(at: &Setting<'_>) -> LayerBytes {
     mtp_module_of(at, |kind| layer(at, kind))
 }
 
 /// The same where layers of a kind are known.
-pub fn mtp_module_of(at: &Setting<'_>, of_kind: impl FnMut(LayerKind) -> LayerBytes) -> LayerBytes {
+pub(super) fn mtp_module_of(at: &Setting<'_>, of_kind: impl FnMut(LayerKind) -> LayerBytes) -> LayerBytes {
     let layers = at.plan.model.mtp_kinds().into_iter().map(of_kind);
     let module = layers.fold(LayerBytes::saved(Part::Mtp, 2 * at.stream()), LayerBytes::then);
     // Its tensors stay: the module is next to the loss, and backward wants them at once.

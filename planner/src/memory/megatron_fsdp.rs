@@ -17,7 +17,7 @@ const COMMUNICATION_UNIT: Wide = Wide::of(1_000_000_000);
 
 /// Bytes alive at the phases of a step besides sharded state and activations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Transients {
+pub(super) struct Transients {
     /// During the forward of a layer.
     forward: Wide,
     /// During the backward of a layer.
@@ -29,7 +29,7 @@ pub struct Transients {
 }
 
 /// The phases of a step of a rank of a stage with these transients.
-pub fn phases(besides: &Transients, parts: &Activations) -> Vec<Phase> {
+pub(super) fn phases(besides: &Transients, parts: &Activations) -> Vec<Phase> {
     let phase = |name, activations, transient| Phase { name, activations, transient, ..Phase::default() };
     let mut found = vec![
         phase("forward", parts.saved, parts.forward + besides.forward),
@@ -43,7 +43,7 @@ pub fn phases(besides: &Transients, parts: &Activations) -> Vec<Phase> {
 }
 
 /// Transients of a rank of `stage`, which depend neither on the micro batch nor on what is recomputed.
-pub fn transients(plan: &Plan, stage: u64) -> Transients {
+pub(super) fn transients(plan: &Plan, stage: u64) -> Transients {
     if !is_wrapped(plan) {
         return Transients::default();
     }

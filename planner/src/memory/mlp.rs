@@ -8,7 +8,7 @@ use crate::units::Wide;
 
 /// Output of the first matrix (kept for the activation's backward) and of the activation (kept as the second matrix's
 /// input), for `width` columns of this rank and `tokens`.
-pub fn kept(at: &Setting<'_>, tokens: Wide, width: Wide) -> Wide {
+pub(super) fn kept(at: &Setting<'_>, tokens: Wide, width: Wide) -> Wide {
     let first = if at.plan.model.gated { 2 } else { 1 };
     // Without the fused kernel the activated gate is kept too, for the product's backward.
     let loose = at.megatron() && at.plan.model.gated && !at.plan.training.moe.fused_activation;
@@ -17,7 +17,7 @@ pub fn kept(at: &Setting<'_>, tokens: Wide, width: Wide) -> Wide {
 }
 
 /// The dense MLP of layers of `kind`, without its norm.
-pub fn dense(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
+pub(super) fn dense(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     let width = Wide::from(at.plan.model.ffn(kind)) / at.tp;
     let backward = match at.plan.is_computed_by_the_worker() {
         true => native::mlp_backward(at, width, native::gradients_stay(at.plan)),

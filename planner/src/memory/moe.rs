@@ -15,7 +15,7 @@ const PRODUCT_TEMPORARIES: Wide = Wide::of(3);
 const LOAD_PARTS: Wide = Wide::of(1000);
 
 /// Te: tokens that reach the experts of the busiest rank. A capacity bounds them; padded to it they are exactly that.
-pub fn routed_tokens(at: &Setting<'_>) -> Wide {
+pub(super) fn routed_tokens(at: &Setting<'_>) -> Wide {
     let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
     let training = &at.plan.training.moe;
     let load = match training.capacity_factor {
@@ -50,7 +50,7 @@ fn executor_routing(at: &Setting<'_>, experts: Wide, top_k: Wide, routed: Wide) 
 /// All-to-all's are tokens by choice, received, sorted (which the first matrix saves, unless it saves 8 bits) and computed.
 /// The fused dispatchers hold what was received and what goes back once for each rank, and what was computed. In 8 bits
 /// every expert's tokens are padded to whole blocks before the first matrix, and cut again.
-pub fn token_copies(at: &Setting<'_>) -> Wide {
+pub(super) fn token_copies(at: &Setting<'_>) -> Wide {
     let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
     let stream = at.size * moe.latent_size.map_or(at.hidden, Wide::from);
     let (routed, sent) = (routed_tokens(at), at.local * Wide::from(moe.top_k));
@@ -74,7 +74,7 @@ fn distinct_tokens(at: &Setting<'_>) -> Wide {
 
 /// The most of the executor's backward of a mixture over what is saved, where gradients of weights stay until all of their unit are
 /// there, or are added to others at once.
-pub fn executor_backward(at: &Setting<'_>, stay: bool) -> Wide {
+pub(super) fn executor_backward(at: &Setting<'_>, stay: bool) -> Wide {
     let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
     let stream = moe.latent_size.map_or(at.hidden, Wide::from);
     let width = Wide::from(moe.ffn_hidden_size) / Wide::from(at.plan.layout.etp);
@@ -84,13 +84,13 @@ pub fn executor_backward(at: &Setting<'_>, stay: bool) -> Wide {
 }
 
 /// Rows of tokens that the busiest rank's experts are sent.
-pub fn sent_rows(at: &Setting<'_>) -> Wide {
+pub(super) fn sent_rows(at: &Setting<'_>) -> Wide {
     let latent = at.plan.model.moe.as_ref().and_then(|moe| moe.latent_size);
     at.size * routed_tokens(at) * latent.map_or(at.hidden, Wide::from)
 }
 
 /// A mixture of experts, without its norm.
-pub fn experts(at: &Setting<'_>) -> LayerBytes {
+pub(super) fn experts(at: &Setting<'_>) -> LayerBytes {
     let Some(moe) = &at.plan.model.moe else { return LayerBytes::default() };
     let (size, layout) = (at.size, &at.plan.layout);
     let training = &at.plan.training.moe;

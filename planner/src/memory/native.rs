@@ -11,7 +11,7 @@ use super::setting::Setting;
 use crate::units::Wide;
 
 /// Whether weight gradients of a micro batch wait until others have gone through.
-pub fn is_split(plan: &Plan) -> bool {
+pub(super) fn is_split(plan: &Plan) -> bool {
     plan.is_computed_by_the_worker() && plan.layout.schedule.kind().splits_backward
 }
 
@@ -20,7 +20,7 @@ pub const ADDED_AT_ONCE: u64 = 1 << 16;
 
 /// The copy of so many elements of a gradient that are added to main gradients of another type. A GPU needs none, and units keep
 /// gradients as they are until their reduction.
-pub fn added(at: &Setting<'_>, elements: Wide) -> Wide {
+pub(super) fn added(at: &Setting<'_>, elements: Wide) -> Wide {
     let (plan, kept) = (at.plan, at.plan.training.grad_dtype);
     let copies = !plan.runtime.facts().shards_parameters
         && plan.is_computed_by_the_worker()
@@ -30,7 +30,7 @@ pub fn added(at: &Setting<'_>, elements: Wide) -> Wide {
 }
 
 /// Whether gradients of weights stay until all of their unit are there, beside the rest of a backward.
-pub fn gradients_stay(plan: &Plan) -> bool {
+pub(super) fn gradients_stay(plan: &Plan) -> bool {
     let facts = plan.runtime.facts();
     facts.shards_parameters && !facts.flat_units && !is_split(plan)
 }
@@ -58,7 +58,7 @@ fn joined(at: &Setting<'_>) -> Wide {
 
 /// The most of the backward of an MLP of `width` columns on this rank over what is saved, where gradients of weights stay until all
 /// of their unit are there, or are added to others at once.
-pub fn mlp_backward(at: &Setting<'_>, width: Wide, stay: bool) -> Wide {
+pub(super) fn mlp_backward(at: &Setting<'_>, width: Wide, stay: bool) -> Wide {
     let (stream, joined) = (at.stream(), joined(at));
     let unit = at.size * at.full * width;
     let first = if at.plan.model.gated { 2 } else { 1 };
@@ -82,7 +82,7 @@ pub fn mlp_backward(at: &Setting<'_>, width: Wide, stay: bool) -> Wide {
 
 /// Cosines and sines of a micro batch's positions, which every chunk has made for itself: of each rotation that the
 /// model's layers have, half of its channels each; of each sequence by itself where documents begin elsewhere in each.
-pub fn rotation_tables(at: &Setting<'_>) -> Wide {
+pub(super) fn rotation_tables(at: &Setting<'_>) -> Wide {
     let channels: u64 = at.plan.model.rotations().iter().map(|rotation| rotation.width).sum();
     let positions =
         at.seq / at.cp * if at.plan.run.documents.reset_positions { at.batch } else { Wide::of(1) };
@@ -95,7 +95,7 @@ pub fn rotation_tables(at: &Setting<'_>) -> Wide {
 /// A norm over all heads keeps them as they are packed. Norms of single heads keep what they are given: the projection, of which keys
 /// are a part, and queries, which lie apart in it, as a copy. Without one kernel a root mean square also keeps what its weight is
 /// multiplied with, and where that is not the type of the stream its input in that type in place of those.
-pub fn head_norms(
+pub(super) fn head_norms(
     at: &Setting<'_>,
     kind: QkNorm,
     [queries, keys]: [Wide; 2],
@@ -123,14 +123,14 @@ pub fn head_norms(
 }
 
 /// Numbers of tokens, and whether each is in this rank's slice of the vocabulary, for the embedding's backward.
-pub fn token_numbers(at: &Setting<'_>) -> Wide {
+pub(super) fn token_numbers(at: &Setting<'_>) -> Wide {
     const NUMBER: Wide = Wide::of(8);
     (NUMBER + at.size) * at.full
 }
 
 /// The most of the backward of routed experts over what is saved, with these tokens, width of tokens, and width of an expert; of
 /// shared experts, whose backward is before theirs, so many columns, and whether gradients of their weights stay.
-pub fn experts_backward(
+pub(super) fn experts_backward(
     at: &Setting<'_>,
     routed: Wide,
     stream: Wide,
@@ -159,7 +159,7 @@ pub fn experts_backward(
 /// Temporaries of the backward of a norm of the stream, beside its input, the gradient of its output and that of the stream. By
 /// single operations, as on a CPU, they are in fp32 at least: the normed values, the gradient where it is not in that type yet,
 /// what it is times the weight, three steps of what is made of that, and the result in its own type. One kernel has its result alone.
-pub fn norm_backward(at: &Setting<'_>) -> Wide {
+pub(super) fn norm_backward(at: &Setting<'_>) -> Wide {
     const ON_GPU: Wide = Wide::of(3);
     if at.plan.cluster.gpu.capacity_bytes.is_some() {
         return ON_GPU * at.stream();

@@ -8,12 +8,12 @@ pub const CONTEXT_BYTES: u64 = 512 << 20;
 pub const COMMUNICATOR_BYTES: (u64, u64) = (544_000_000, 688_000_000);
 
 /// Whether a GPU is used at all, or CPU processes.
-pub fn on_gpu(plan: &Plan) -> bool {
+pub(super) fn on_gpu(plan: &Plan) -> bool {
     plan.cluster.gpu.capacity_bytes.is_some()
 }
 
 /// Context and communicators of one rank: one communicator for each kind of group that carries large traffic.
-pub fn outside_bytes(plan: &Plan) -> u64 {
+pub(super) fn outside_bytes(plan: &Plan) -> u64 {
     if !on_gpu(plan) {
         return 0;
     }

@@ -11,7 +11,7 @@ use crate::units::Wide;
 
 /// Writing whole tensors, as other frameworks read them: now and then, so it does not count for the peak of a step.
 /// Megatron-Core's own checkpoints are written slice by slice and take nothing on the GPU.
-pub const EXPORT: &str = "checkpoint export";
+pub(super) const EXPORT: &str = "checkpoint export";
 
 /// One phase of a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,7 +36,12 @@ impl Phase {
 }
 
 /// The phases of a step of Megatron-Core and of the executor.
-pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, state: &Static) -> Vec<Phase> {
+pub(super) fn replicated(
+    plan: &Plan,
+    parts: &Activations,
+    elements: &StageElements,
+    state: &Static,
+) -> Vec<Phase> {
     let native = plan.is_computed_by_the_worker();
     let weight_gradient = loose_weight_gradient(plan, elements);
     let size = Wide::from(plan.training.dtype.size());
@@ -75,7 +80,7 @@ pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, st
 }
 
 /// Elements that the executor updates at a time.
-pub const UPDATED_AT_ONCE: u64 = 1 << 22;
+pub(super) const UPDATED_AT_ONCE: u64 = 1 << 22;
 /// Temporaries of an update by Adam, in the type of the moments: the gradient and its square, then what is divided.
 const UPDATE_TEMPORARIES: Wide = Wide::of(2);
 
@@ -91,7 +96,7 @@ fn static_bytes(state: &Static) -> Wide {
 }
 
 /// The phase of every step in which the most is alive; of equals, the first.
-pub fn peak(phases: &[Phase]) -> Option<&Phase> {
+pub(super) fn peak(phases: &[Phase]) -> Option<&Phase> {
     phases
         .iter()
         .filter(|phase| phase.name != EXPORT)
@@ -99,13 +104,13 @@ pub fn peak(phases: &[Phase]) -> Option<&Phase> {
 }
 
 /// What is allocated after a step of Megatron-Core: everything static, with what the step leaves behind until the next.
-pub fn after_step(terms: &Terms<'_>, state: &Static, parts: &Activations) -> Wide {
+pub(super) fn after_step(terms: &Terms<'_>, state: &Static, parts: &Activations) -> Wide {
     static_bytes(state) + state.held.total() + state.gradient_copies + terms.left_after_step(parts)
 }
 
 /// The most that is allocated up to the end of the first step: its moments come last, and with a single micro batch
 /// only one of the two cuBLAS workspaces is there at the loss.
-pub fn first_step(terms: &Terms<'_>, state: &Static, parts: &Activations, phases: &[Phase]) -> Wide {
+pub(super) fn first_step(terms: &Terms<'_>, state: &Static, parts: &Activations, phases: &[Phase]) -> Wide {
     let plan = terms.at.plan;
     let always = static_bytes(state) + state.held.total();
     let late = |name: &str| matches!(name, "optimizer" | EXPORT);

@@ -75,7 +75,7 @@ pub(super) enum StageUnits {
 }
 
 impl StageState {
-    pub fn of(plan: &Plan, stage: u64) -> StageState {
+    pub(super) fn of(plan: &Plan, stage: u64) -> StageState {
         StageState { ranks: sharded(plan, stage), units: (by_runtime::of(plan).units)(plan, stage) }
     }
 }

@@ -14,7 +14,7 @@ use super::stage::Terms;
 use crate::units::Wide;
 
 /// Bytes of a chunk for one micro batch; `recomputed` is the most that is alive again at once.
-pub fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
+pub(super) fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
     let plan = terms.at.plan;
     let modules = if chunk.mtp { plan.model.mtp_layers } else { 0 };
     let training = &plan.training;
@@ -36,7 +36,7 @@ pub fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
 }
 
 /// Bytes of a chunk that go to the host in one micro batch's forward, and come back in its backward.
-pub fn offloaded(terms: &Terms<'_>, chunk: &Chunk) -> Wide {
+pub(super) fn offloaded(terms: &Terms<'_>, chunk: &Chunk) -> Wide {
     let training = &terms.at.plan.training;
     let layers = chunk.layers.end.saturating_sub(chunk.layers.start);
     // Whole layers that are computed again keep nothing that could wait.

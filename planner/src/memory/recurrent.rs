@@ -12,7 +12,7 @@ const DELTA_CHUNK: u64 = 64;
 /// Mamba-2: output of the input projection (made contiguous), scanned output before its gate, the same transposed, and
 /// the gated norm's output, which the output projection reads. Convolution and chunk states are recomputed by the
 /// kernel (mamba_ssm's memory-efficient path, as Megatron-Core calls it).
-pub fn mamba(at: &Setting<'_>, mamba: &Mamba2) -> LayerBytes {
+pub(super) fn mamba(at: &Setting<'_>, mamba: &Mamba2) -> LayerBytes {
     let (heads, groups) = (Wide::from(mamba.heads), Wide::from(mamba.groups));
     let inner = heads * Wide::from(mamba.head_dim);
     let projected = 2 * inner + 2 * groups * Wide::from(mamba.state) + heads;
@@ -25,7 +25,7 @@ pub fn mamba(at: &Setting<'_>, mamba: &Mamba2) -> LayerBytes {
 /// projection, which the convolution reads, normed queries and keys, these spread over the value heads, values, each
 /// chunk's triangle, output before the gated norm, behind the norm and behind the gate, and the gate. Convolution and
 /// chunk states are made again.
-pub fn delta_net(at: &Setting<'_>, delta: &DeltaNet) -> LayerBytes {
+pub(super) fn delta_net(at: &Setting<'_>, delta: &DeltaNet) -> LayerBytes {
     let (heads, key) = (Wide::from(delta.value_heads), Wide::from(delta.key_dim));
     let keys = Wide::from(delta.key_heads) * key;
     let values = heads * Wide::from(delta.value_dim);
@@ -56,14 +56,14 @@ fn plain_delta_rule(key: Wide, value: Wide) -> Wide {
 }
 
 /// Kimi delta attention, by the same approximation.
-pub fn kimi_delta(at: &Setting<'_>, delta: &KimiDelta) -> LayerBytes {
+pub(super) fn kimi_delta(at: &Setting<'_>, delta: &KimiDelta) -> LayerBytes {
     let width = Wide::from(delta.heads) * Wide::from(delta.head_dim);
     let state = 4 * at.full * width * Wide::from(delta.head_dim) / DELTA_CHUNK;
     LayerBytes::saved(Part::Recurrence, (at.size * at.full * 10 * width + state) / at.tp)
 }
 
 /// A mixer by its parameters: what its matrices give, and input and output of what runs between them.
-pub fn listed(at: &Setting<'_>, listed: &Listed) -> LayerBytes {
+pub(super) fn listed(at: &Setting<'_>, listed: &Listed) -> LayerBytes {
     let outputs = |cut: ListedCut| -> Wide {
         let matrices = listed.parameters.iter().filter(|one| one.cut == cut && one.shape.len() > 1);
         matrices

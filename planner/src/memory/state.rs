@@ -81,7 +81,7 @@ pub struct Static {
 }
 
 /// State of a rank with these buffers, and what its optimizer's step makes of it.
-pub fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
+pub(super) fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
     let sum = |bytes: fn(&BufferShard) -> u64| buffers.iter().map(|buffer| Wide::from(bytes(buffer))).sum();
     let states = || buffers.iter().filter(|buffer| !buffer.on_host).flat_map(|buffer| &buffer.states);
     let on_gpu = |bytes: u64| states().map(|state| state.kept(bytes * Wide::from(state.elements))).sum();
@@ -109,7 +109,7 @@ pub(super) fn copies_of_narrow_gradients(_: &Plan, buffers: &[BufferShard]) -> (
 }
 
 /// What is held beside the buffers of a rank of Megatron-Core on `stage`.
-pub fn held(terms: &Terms<'_>, stage: u64, elements: &StageElements) -> Held {
+pub(super) fn held(terms: &Terms<'_>, stage: u64, elements: &StageElements) -> Held {
     let at = &terms.at;
     let layout = &at.plan.layout;
     Held {
@@ -120,7 +120,7 @@ pub fn held(terms: &Terms<'_>, stage: u64, elements: &StageElements) -> Held {
 }
 
 /// What of it does not depend on the micro batch: all but the buffer of gathered inputs and boundary tensors.
-pub fn held_on_grid(plan: &Plan, elements: &StageElements) -> Held {
+pub(super) fn held_on_grid(plan: &Plan, elements: &StageElements) -> Held {
     Held {
         workspaces: Wide::from(workspaces(plan)),
         dummy_weight_gradients: dummy_weight_gradients(plan, elements),
@@ -147,7 +147,7 @@ fn update_copies(plan: &Plan) -> u64 {
 
 /// `GlobalMemoryBuffer` keeps one tensor at its largest use: the output layer's gathered input with sequence parallelism,
 /// scores of Megatron-Core's own attention, tokens gathered for the experts.
-pub fn gather_buffer(at: &Setting<'_>, has_head: bool, has_experts: bool) -> Wide {
+pub(super) fn gather_buffer(at: &Setting<'_>, has_head: bool, has_experts: bool) -> Wide {
     let plan = at.plan;
     let layout = &plan.layout;
     let local = plan.training.implementation == Implementation::Local;
@@ -176,7 +176,7 @@ fn dummy_weight_gradients(plan: &Plan, elements: &StageElements) -> Wide {
 }
 
 /// Boundary tensors that outlive a step on so many stages of so many chunks.
-pub fn boundary_count(pp: u64, vpp: u64) -> Wide {
+pub(super) fn boundary_count(pp: u64, vpp: u64) -> Wide {
     match (pp, vpp) {
         (1, _) => Wide::ZERO,
         (_, 1) => BOUNDARY_TENSORS,
@@ -195,7 +195,7 @@ fn unsplit_blocks(plan: &Plan) -> Wide {
 
 /// Weight gradient that a layer's backward makes before it is added to its buffer, without fused accumulation. The
 /// executor's are among the moments of its layers (`memory/native.rs`).
-pub fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> Wide {
+pub(super) fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> Wide {
     let loose = !plan.is_computed_by_the_worker() && !plan.training.fused_gradient_accumulation;
     if loose {
         Wide::from(elements.largest_of_layers) * Wide::from(plan.training.dtype.size())

@@ -23,7 +23,7 @@ const GROUPED_STREAMS: u64 = 4;
 const OVERLAP_STREAMS: u64 = 2;
 
 /// Bytes of one cuBLAS workspace.
-pub fn cublas_workspace(plan: &Plan) -> u64 {
+pub(super) fn cublas_workspace(plan: &Plan) -> u64 {
     if let Some(bytes) = plan.software.cublas_workspace_bytes {
         return bytes;
     }
@@ -40,7 +40,7 @@ pub fn cublas_workspace(plan: &Plan) -> u64 {
 }
 
 /// Bytes of all workspaces of a Megatron rank.
-pub fn workspaces(plan: &Plan) -> u64 {
+pub(super) fn workspaces(plan: &Plan) -> u64 {
     if !on_gpu(plan) || plan.is_computed_by_the_worker() {
         return 0;
     }

@@ -40,7 +40,7 @@ pub struct Preset {
 }
 
 /// A model, and what is wrong with it.
-pub type Checked = (Architecture, Vec<Finding>);
+pub(super) type Checked = (Architecture, Vec<Finding>);
 
 impl Preset {
     /// Its model, which a search asks for thousands of times: it is read and checked once.

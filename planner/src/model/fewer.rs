@@ -6,7 +6,7 @@ use super::Architecture;
 ///
 /// # Errors
 /// Why it can't have so many, in a sentence.
-pub fn with_layers(model: &mut Architecture, layers: u64, most: u64) -> Result<(), String> {
+pub(crate) fn with_layers(model: &mut Architecture, layers: u64, most: u64) -> Result<(), String> {
     let own = model.num_layers;
     if layers == 0 || layers > most {
         return Err(format!("model.num_layers is {layers}; it must be between 1 and {most}"));

@@ -43,7 +43,7 @@ pub fn with_words(plan: &PlanFile, words: &[(String, Value)]) -> Result<PlanFile
 }
 
 /// Where a plan file's JSON has a path; null where nothing is said there. None where the path leads through what is no part.
-pub fn place_of<'a>(file: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+pub(crate) fn place_of<'a>(file: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     let mut place = file;
     for key in path.split('.') {
         // A part of which nothing is set is left out of the file.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 /// # Errors
 /// Of `serde_json`: when `text` is no JSON, when more text follows, when a field stands twice. A config.json is kept as
 /// Python's reader keeps it: the last holds.
-pub fn json(text: &str) -> Result<Value, serde_json::Error> {
+pub(super) fn json(text: &str) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Unambiguous.deserialize(&mut reader)?;
     reader.end()?;

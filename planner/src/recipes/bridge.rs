@@ -140,14 +140,14 @@ impl Line<'_> {
 }
 
 /// A release as a number: 26.04.01 is 260401.
-pub fn number(release: &str) -> u32 {
+pub(crate) fn number(release: &str) -> u32 {
     let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0).min(99));
     let mut next = || parts.next().unwrap_or(0);
     next() * 10_000 + next() * 100 + next()
 }
 
 /// The recipe for what is wanted.
-pub fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
+pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
     let wanted_among = |line: &Line<'_>| {
         wanted.among == Among::All || line.gpu_apart(wanted) > 0.0 || line.model_apart(wanted) > 0.0
     };

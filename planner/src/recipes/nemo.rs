@@ -5,7 +5,7 @@ use crate::settings::{CrossEntropy, CudaGraphs};
 use crate::units::Dtype;
 
 /// NeMo's performance recipes: gradients are summed in bf16, tensor-parallel communication hides.
-pub fn recipe(precision: &'static str) -> Recipe {
+pub(crate) fn recipe(precision: &'static str) -> Recipe {
     Recipe {
         name: "performance recipes".to_owned(),
         source: "NVIDIA/NeMo, scripts/performance",

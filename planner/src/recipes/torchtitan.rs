@@ -6,7 +6,7 @@ use crate::model::Architecture;
 /// torchtitan's configurations of Llama 3 (`models/llama3/config_registry.py`, train_configs before): 8B by operators, 70B and 405B
 /// whole layers, the 405B compiled with asynchronous tensor parallelism and gathers in 8 bits. Other models have torchtitan's default, by
 /// operators.
-pub fn recipe(model: &Architecture, precision: &'static str, among: Among) -> Recipe {
+pub(crate) fn recipe(model: &Architecture, precision: &'static str, among: Among) -> Recipe {
     let dense = |layers, hidden| {
         among == Among::All
             && model.moe.is_none()

@@ -142,13 +142,13 @@ pub(crate) struct Gathered {
 
 impl Gathered {
     /// Share of the throughput of `replicas` that is lost, when a reduced replica does `share` of a healthy one's work.
-    pub fn loss(&self, replicas: u64, share: f64) -> f64 {
+    pub(crate) fn loss(&self, replicas: u64, share: f64) -> f64 {
         let of = |count: u64| (count as f64 / replicas.max(1) as f64).min(1.0);
         (of(self.dropped_replicas) + (1.0 - share.min(1.0)) * of(self.reduced_replicas)).min(1.0)
     }
 
     /// Whole replicas that do what is lost, when a reduced one does `share` of a healthy one's work.
-    pub fn replicas_lost(&self, share: f64) -> u64 {
+    pub(crate) fn replicas_lost(&self, share: f64) -> u64 {
         let lost = self.dropped_replicas as f64 + (1.0 - share.min(1.0)) * self.reduced_replicas as f64;
         // A sum of shares is a hair off the whole number that it is.
         libm::ceil(lost - 1e-9) as u64
@@ -166,14 +166,14 @@ pub(crate) struct Failures {
 
 impl Failures {
     /// Of the failed GPUs of each domain; those without one are none.
-    pub fn of(counts: &[u64]) -> Failures {
+    pub(crate) fn of(counts: &[u64]) -> Failures {
         let mut found = Failures::default();
         counts.iter().for_each(|&count| found.add(count));
         found
     }
 
     /// Another domain, in which so many failed.
-    pub fn add(&mut self, count: u64) {
+    pub(crate) fn add(&mut self, count: u64) {
         let Some(index) = count.checked_sub(1) else { return };
         let index = index as usize;
         if index >= self.by_count.len() {
@@ -184,7 +184,7 @@ impl Failures {
     }
 
     /// None, with the room that is there.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.by_count.clear();
         self.domains = 0;
     }

@@ -14,7 +14,7 @@ pub fn actions(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
 
 /// Forwards alone: as many micro batches as there are stages go through one chunk after the other, so that no stage waits for
 /// what comes around.
-pub fn forwards(pipeline: &Pipeline) -> Vec<Action> {
+pub(super) fn forwards(pipeline: &Pipeline) -> Vec<Action> {
     let mut list = Vec::new();
     let mut first = 0;
     while first < pipeline.microbatches {

@@ -46,11 +46,11 @@ pub struct Scored {
 }
 
 /// Share of a step that the time model can't tell apart.
-pub const ALIKE: f64 = 0.02;
+pub(super) const ALIKE: f64 = 0.02;
 
 /// What an objective looks at beside a candidate itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Terms {
+pub(super) struct Terms {
     /// GPUs.
     #[serde(with = "exact")]
     pub gpus: f64,
@@ -67,11 +67,11 @@ pub struct Terms {
 
 /// How good a candidate is: less is better, number by number.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Key([f64; 3]);
+pub(super) struct Key([f64; 3]);
 
 impl Key {
     /// Of a step of so many seconds, with so many bytes on the fullest rank.
-    pub fn of(objective: Objective, terms: &Terms, seconds: f64, peak_bytes: u64) -> Key {
+    pub(super) fn of(objective: Objective, terms: &Terms, seconds: f64, peak_bytes: u64) -> Key {
         let (peak, cost) = (peak_bytes as f64, seconds * terms.gpus * terms.price);
         Key(match objective {
             Objective::Fastest => [seconds, peak, 0.0],
@@ -85,7 +85,7 @@ impl Key {
 
     /// Whether the time model can't tell it from the best: then the simplest stands first.
     #[inline]
-    pub fn is_like(&self, best: &Key, objective: Objective) -> bool {
+    pub(super) fn is_like(&self, best: &Key, objective: Objective) -> bool {
         let within = |place: usize| self.0[place] <= best.0[place] * (1.0 + ALIKE);
         match objective {
             Objective::Fastest | Objective::Cheapest => within(0),
@@ -97,23 +97,23 @@ impl Key {
 
     /// Whether it comes after another. Nearly all do by their first number, so that is looked at alone.
     #[inline]
-    pub fn is_behind(&self, other: &Key) -> bool {
+    pub(super) fn is_behind(&self, other: &Key) -> bool {
         self.0[0] > other.0[0] || self.compare(other).is_gt()
     }
 
     /// Which of two comes first.
-    pub fn compare(&self, other: &Key) -> Ordering {
+    pub(super) fn compare(&self, other: &Key) -> Ordering {
         let pairs = self.0.iter().zip(&other.0);
         pairs.map(|(one, other)| one.total_cmp(other)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
 }
 
 /// The same where there may be none.
-pub mod exact_if_any {
+pub(super) mod exact_if_any {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     /// Writes the shortest text that reads as the same number, or nothing.
-    pub fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
         match value {
             Some(value) => serializer.collect_str(value),
             None => serializer.serialize_none(),
@@ -121,7 +121,7 @@ pub mod exact_if_any {
     }
 
     /// Reads it.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
         let read =
             |text: String| text.parse().map_err(|_| D::Error::custom(format!("`{text}` is not a number")));
@@ -130,16 +130,16 @@ pub mod exact_if_any {
 }
 
 /// Numbers as text: what is read is what was written, to the last bit.
-pub mod exact {
+pub(super) mod exact {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     /// Writes the shortest text that reads as the same number.
-    pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(value)
     }
 
     /// Reads it.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|_| D::Error::custom(format!("`{text}` is not a number")))
     }

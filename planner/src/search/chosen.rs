@@ -17,7 +17,7 @@ const MEMORY_STEPS: u64 = 20;
 type Reader = Box<dyn Fn(&Settings) -> Value>;
 
 /// A candidate of the final order: its seconds by the simulation, where it was simulated.
-pub type Ranked = (Scored, Option<f64>);
+pub(super) type Ranked = (Scored, Option<f64>);
 
 impl Search {
     /// Moves the simplest of those that the time model can't tell from the first before it; of those as simple one that leaves

@@ -10,7 +10,7 @@ use crate::wire::Objective;
 
 /// A simulated step takes at least so much of the closed form's seconds, as a test of `choose_tests` holds for hundreds of plans;
 /// measured over more in `docs/measurements/2026-11-23-choose.md`.
-pub const SIMULATED_LEAST: f64 = 0.95;
+pub(super) const SIMULATED_LEAST: f64 = 0.95;
 
 /// Candidates of a shortlist that are simulated at a time, where only the first row is wanted: what comes out of them spares others.
 const ROUND: usize = 16;

@@ -90,7 +90,7 @@ impl Margin {
 
 /// The memory of a GPU as a search looks at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub(crate) struct Room {
     /// Bytes of the GPU.
     pub capacity: u64,
     /// Of peaks, the most that leaves the margin free.
@@ -101,7 +101,7 @@ pub struct Room {
 
 impl Room {
     /// Of a GPU of which torch sees so many bytes; without bounds where that is not known.
-    pub fn of(capacity: Option<u64>, margin: Option<Margin>) -> Room {
+    pub(crate) fn of(capacity: Option<u64>, margin: Option<Margin>) -> Room {
         let Some(capacity) = capacity else {
             return Room { capacity: u64::MAX, roomy: u64::MAX, sure: u64::MAX };
         };
@@ -112,7 +112,7 @@ impl Room {
     /// The group of a plan with this peak; none where it does not fit. The upper end of its likely range is only asked for
     /// where it matters.
     #[inline]
-    pub fn group(&self, peak_bytes: u64, high: impl FnOnce() -> u64) -> Option<Group> {
+    pub(crate) fn group(&self, peak_bytes: u64, high: impl FnOnce() -> u64) -> Option<Group> {
         if peak_bytes <= self.sure {
             return Some(Group::Fits);
         }

@@ -7,7 +7,7 @@ use crate::layout::Split;
 /// Classes of plans that are as simple, by their number: fewer axes in use and fewer settings that are not the usual ones
 /// are simpler, then an even split and no layout string, then less that is recomputed.
 #[derive(Debug, Clone, Default)]
-pub struct Classes {
+pub(super) struct Classes {
     /// Axes that a pipeline uses, and how its layers are split, by number of stages and pipeline: evenly, by simple words, by a
     /// layout string.
     pipes: Vec<Vec<(u8, u8)>>,
@@ -21,7 +21,7 @@ pub struct Classes {
 
 impl Classes {
     /// Of a subspace.
-    pub fn of(subspace: &Subspace) -> Classes {
+    pub(super) fn of(subspace: &Subspace) -> Classes {
         let pipe = |pipe: &super::stages::Pipe| {
             let used = u8::from(pipe.pp > 1) + u8::from(pipe.vpp > 1);
             let split = match &pipe.split {
@@ -48,7 +48,7 @@ impl Classes {
     }
 
     /// The class of a candidate; the last for one of another subspace.
-    pub fn class(&self, one: &Candidate) -> u8 {
+    pub(super) fn class(&self, one: &Candidate) -> u8 {
         let pipe = self.pipes.get(usize::from(one.stages)).and_then(|pipes| pipes.get(usize::from(one.pipe)));
         let again = self.again.get(usize::from(one.recompute));
         let (Some((used, split)), Some(again)) = (pipe, again) else { return u8::MAX };

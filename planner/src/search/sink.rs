@@ -14,7 +14,7 @@ const FAR: u64 = 2;
 
 /// Takes candidates of one subspace, and gives them back to a partial result.
 #[derive(Debug)]
-pub struct Sink {
+pub(super) struct Sink {
     objective: Objective,
     terms: Terms,
     cluster: u32,
@@ -182,7 +182,7 @@ impl Sieve {
 
 impl Sink {
     /// For a subspace, with what is known so far.
-    pub fn of(search: &Search, subspace: usize, partial: &mut Partial) -> Option<Sink> {
+    pub(super) fn of(search: &Search, subspace: usize, partial: &mut Partial) -> Option<Sink> {
         let cluster = *search.clusters.get(subspace)?;
         let capacity_bytes = search.space.subspaces.get(subspace)?.plan.cluster.capacity_bytes();
         let most = search.kept();
@@ -224,7 +224,7 @@ impl Sink {
     /// are only asked for where they matter. A candidate that takes more than `far` is counted as too
     /// large and no more, unless it is the smallest so far; one that is beaten even by its least seconds is counted and no more.
     #[inline]
-    pub fn put(
+    pub(super) fn put(
         &mut self,
         candidate: Candidate,
         peak_bytes: u64,
@@ -271,30 +271,30 @@ impl Sink {
     }
 
     /// Whether only the first row is wanted.
-    pub fn only_first(&self) -> bool {
+    pub(super) fn only_first(&self) -> bool {
         self.only_first
     }
 
     /// Whether only the first row is wanted, and it is one that fits: what can't be valid is not even counted then.
-    pub fn dismisses(&self) -> bool {
+    pub(super) fn dismisses(&self) -> bool {
         self.only_first && (self.only_fitting || self.fits.first.is_some())
     }
 
     /// Whether so many bytes are more than the GPU has.
     #[inline]
-    pub fn is_too_large(&self, bytes: u64) -> bool {
+    pub(super) fn is_too_large(&self, bytes: u64) -> bool {
         bytes > self.room.capacity
     }
 
     /// Whether [`Sink::is_hopeless`] can hold of anything: enough plans that fit are known.
-    pub fn knows_enough(&self) -> bool {
+    pub(super) fn knows_enough(&self) -> bool {
         self.only_first && self.fits.worst.is_some()
     }
 
     /// Whether nothing that takes so many seconds at least can matter for the first row, whatever its memory is: enough
     /// plans that fit are better. Never where more is wanted than that row.
     #[inline]
-    pub fn is_hopeless(&self, least: f64) -> bool {
+    pub(super) fn is_hopeless(&self, least: f64) -> bool {
         self.only_first && self.fits.leads(&Key::of(self.objective, &self.terms, least, 0), self.objective)
     }
 
@@ -322,7 +322,7 @@ impl Sink {
     /// Counts so many candidates of which each takes at least `least_bytes`, where that alone says everything: far too large,
     /// and none the smallest; for the first row alone, too large where something fits.
     #[inline]
-    pub fn all_far(&mut self, count: u64, least_bytes: u64) -> bool {
+    pub(super) fn all_far(&mut self, count: u64, least_bytes: u64) -> bool {
         if least_bytes > self.room.capacity && self.dismisses() {
             return true;
         }
@@ -337,7 +337,7 @@ impl Sink {
     /// those of `high`, and so many seconds at least (0 where nothing is known), where that alone says that all of them are of
     /// one group and beaten.
     #[inline]
-    pub fn all_beaten(
+    pub(super) fn all_beaten(
         &mut self,
         count: u64,
         [least_bytes, most_bytes]: [u64; 2],
@@ -390,7 +390,7 @@ impl Sink {
     }
 
     /// Gives everything to the partial result.
-    pub fn give(self, search: &Search, partial: &mut Partial) {
+    pub(super) fn give(self, search: &Search, partial: &mut Partial) {
         partial.valid += self.valid;
         partial.computed += self.computed;
         partial.endless += self.endless;

@@ -35,7 +35,7 @@ const BATCH: &str = "training.global_batch_size";
 /// What one subspace of the space has in common: GPU, nodes, runtime, precision, optimizer, FSDP strategy. Its axes are all values that
 /// are looked at.
 #[derive(Debug, Clone)]
-pub struct Subspace {
+pub(super) struct Subspace {
     /// The plan with no layout: what candidates are made from.
     pub plan: Plan,
     /// Precision.
@@ -77,7 +77,7 @@ pub struct Subspace {
 
 /// A part of the space: one subspace, one grid of ranks but for its stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub(super) struct Part {
     /// The subspace.
     pub subspace: usize,
     /// Tensor parallel.
@@ -92,7 +92,7 @@ pub struct Part {
 
 /// All subspaces and parts, and what was refused on the way.
 #[derive(Debug, Clone, Default)]
-pub struct Space {
+pub(super) struct Space {
     /// Corners.
     pub subspaces: Vec<Subspace>,
     /// Parts, those of a subspace together.
@@ -103,14 +103,14 @@ pub struct Space {
 
 impl Subspace {
     /// Candidates on every grid of ranks.
-    pub fn candidates_of_grid(&self) -> u64 {
+    pub(super) fn candidates_of_grid(&self) -> u64 {
         let pipes = self.pipes.iter().map(|pipes| pipes.len()).sum::<usize>() as u64;
         let refused: u64 = self.refused_pipes.iter().flatten().map(|(_, count)| count).sum();
         (pipes + refused).saturating_mul(self.candidates_of_pipe())
     }
 
     /// Candidates of one pipeline on one grid of ranks.
-    pub fn candidates_of_pipe(&self) -> u64 {
+    pub(super) fn candidates_of_pipe(&self) -> u64 {
         let refused: u64 = self.refused_recompute.iter().map(|(_, count)| count).sum();
         let sp = self.sp.as_ref().map_or(1, |sp| sp.len() as u64);
         (self.micro_batches.len() as u64)
@@ -140,7 +140,7 @@ impl Subspace {
     }
 
     /// Whether sequence parallelism is on by default at this tensor parallelism.
-    pub fn usual_sp(&self, tp: u64) -> bool {
+    pub(super) fn usual_sp(&self, tp: u64) -> bool {
         let own_plan = self.plan.runtime.facts().reads("layout.tp_plan")
             && self.plan.layout.tp_plan == TpPlanSource::HuggingFace;
         tp > 1 && !own_plan
@@ -152,7 +152,7 @@ impl Space {
     ///
     /// # Errors
     /// Findings, where the request's own plan can't be read.
-    pub fn of(request: &Request) -> Result<Space, Vec<Finding>> {
+    pub(super) fn of(request: &Request) -> Result<Space, Vec<Finding>> {
         let (mut space, mut known) = (Space::default(), Vec::new());
         let file = &request.plan;
         let axes = &request.axes;
@@ -338,7 +338,7 @@ impl Space {
 
     /// Puts parts in an order in which good plans are known soon, for then more is dismissed: few GPUs before many where the
     /// fewest are wanted, else plans that are computed fast, on many fast GPUs, with much hidden, in the usual groups.
-    pub fn put_best_first(&mut self, objective: Objective) {
+    pub(super) fn put_best_first(&mut self, objective: Objective) {
         let Space { subspaces, parts, .. } = self;
         let places: Vec<_> = subspaces
             .iter()
@@ -355,7 +355,7 @@ impl Space {
     }
 
     /// Candidates of all parts.
-    pub fn candidates(&self) -> u64 {
+    pub(super) fn candidates(&self) -> u64 {
         let of_part = |part: &Part| self.subspaces[part.subspace].candidates_of_grid();
         self.parts.iter().map(of_part).fold(0, u64::saturating_add)
     }
@@ -498,7 +498,7 @@ fn note(refused: &mut Vec<(&'static str, u64)>, rule: &'static str) {
 }
 
 /// Puts a pipeline into a plan.
-pub fn set_pipe(plan: &mut Plan, pipe: &Pipe) {
+pub(super) fn set_pipe(plan: &mut Plan, pipe: &Pipe) {
     let layout = &mut plan.layout;
     (layout.pp, layout.vpp, layout.schedule) = (pipe.pp, pipe.vpp, pipe.schedule);
     layout.microbatch_group_size = pipe.pp;
@@ -556,7 +556,7 @@ fn nodes(axis: Option<&Axis>, own: u64) -> Vec<u64> {
 }
 
 /// Replicas worth trying at a data parallelism: those of FSDP runtimes alone have any.
-pub fn replicas(axis: Option<&Axis>, fsdp: bool, dp: u64) -> Vec<u64> {
+pub(super) fn replicas(axis: Option<&Axis>, fsdp: bool, dp: u64) -> Vec<u64> {
     if fsdp { Axis::values(axis, divisors(dp)) } else { vec![1] }
 }
 

@@ -9,7 +9,7 @@ use crate::time;
 
 /// A pipeline, whatever the other axes are.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pipe {
+pub(super) struct Pipe {
     /// Stages.
     pub pp: u64,
     /// Chunks of a stage.
@@ -22,7 +22,7 @@ pub struct Pipe {
 
 /// Numbers of chunks worth trying on `pp` stages: divisors of the layers, and with unequal stages all that leave each
 /// chunk a layer, embedding or loss.
-pub fn chunk_counts(layers: u64, pp: u64, uneven: bool) -> Vec<u64> {
+pub(super) fn chunk_counts(layers: u64, pp: u64, uneven: bool) -> Vec<u64> {
     if pp <= 1 {
         return vec![1];
     }
@@ -37,7 +37,7 @@ pub fn chunk_counts(layers: u64, pp: u64, uneven: bool) -> Vec<u64> {
 
 /// Pipelines of `pp` stages of `vpp` chunks: one for each schedule that goes with so many chunks. Without stages all
 /// schedules are one. `plan` lends its layout and model; where it says how stages are split, that is how.
-pub fn pipes(plan: &mut Plan, pp: u64, vpp: u64, schedules: &[Schedule], uneven: bool) -> Vec<Pipe> {
+pub(super) fn pipes(plan: &mut Plan, pp: u64, vpp: u64, schedules: &[Schedule], uneven: bool) -> Vec<Pipe> {
     let stages = pp.saturating_mul(vpp);
     let even = stages > 0 && plan.model.num_layers.is_multiple_of(stages);
     let itself = plan.layout.splitter.is_some();
@@ -58,7 +58,7 @@ pub fn pipes(plan: &mut Plan, pp: u64, vpp: u64, schedules: &[Schedule], uneven:
 }
 
 /// Micro batches for which each of these pipelines waits at least.
-pub fn waits_at_least(pipes: &[Pipe]) -> f64 {
+pub(super) fn waits_at_least(pipes: &[Pipe]) -> f64 {
     let waits_of = |pipe: &Pipe| time::waits_at_least(pipe.schedule, pipe.pp as f64, pipe.vpp.max(1) as f64);
     pipes.iter().map(waits_of).fold(f64::INFINITY, f64::min)
 }

@@ -12,7 +12,7 @@ use crate::time::{self, Machine, ModelShape, Recompute, Stages};
 
 /// What the time model needs of a subspace, whatever is split how.
 #[derive(Debug)]
-pub struct Clock {
+pub(super) struct Clock {
     /// What a rank can do.
     pub machine: Machine,
     /// Whose constants.
@@ -27,7 +27,7 @@ pub struct Clock {
 
 impl Clock {
     /// Of a subspace; none where its time is not known.
-    pub fn of(subspace: &Subspace, values: &[f64]) -> Option<Clock> {
+    pub(super) fn of(subspace: &Subspace, values: &[f64]) -> Option<Clock> {
         let plan = &subspace.plan;
         let profile = time::profile(plan)?;
         let setup = time::setup(plan).ok()?;
@@ -48,7 +48,7 @@ impl Clock {
 
 /// Tables of a subspace.
 #[derive(Debug)]
-pub struct Tables {
+pub(super) struct Tables {
     /// Kinds of layers.
     pub kinds: Vec<LayerKind>,
     /// What the time model needs.
@@ -69,7 +69,7 @@ pub struct Tables {
 
 /// Pipelines of one number of stages.
 #[derive(Debug)]
-pub struct Row {
+pub(super) struct Row {
     /// As time sees them, each composition of stages once; and whether it holds each layer once.
     pub times: Vec<(Stages, bool)>,
     /// Stages whose ranks have state of their own kind.
@@ -84,7 +84,7 @@ pub struct Row {
 
 /// A pipeline.
 #[derive(Debug)]
-pub struct PipeTable {
+pub(super) struct PipeTable {
     /// Its composition among the row's.
     pub time: usize,
     /// Its kinds of stages.
@@ -97,7 +97,7 @@ pub struct PipeTable {
 
 /// What one kind of stage of a pipeline holds, with some number of micro batches.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub(super) struct Held {
     /// Its class among the tables'.
     pub class: usize,
     /// Its kind of state among the row's.
@@ -110,12 +110,12 @@ pub struct Held {
 
 impl Tables {
     /// Whether the plans of a subspace are computed from kept terms.
-    pub fn cover(subspace: &Subspace) -> bool {
+    pub(super) fn cover(subspace: &Subspace) -> bool {
         subspace.recompute.iter().all(|(_, training)| kept::covers(&subspace.plan, training))
     }
 
     /// Of a subspace that they cover.
-    pub fn of(subspace: &Subspace, clock: Clock) -> Tables {
+    pub(super) fn of(subspace: &Subspace, clock: Clock) -> Tables {
         let plan = &subspace.plan;
         let kinds = kept::kinds(plan);
         let mut scratch = plan.clone();
@@ -136,7 +136,7 @@ impl Tables {
     }
 
     /// The place of a number of micro batches among those that were met.
-    pub fn place_of(&mut self, microbatches: u64) -> usize {
+    pub(super) fn place_of(&mut self, microbatches: u64) -> usize {
         let known = self.microbatches.iter().position(|known| *known == microbatches);
         known.unwrap_or_else(|| {
             self.microbatches.push(microbatches);
@@ -145,7 +145,7 @@ impl Tables {
     }
 
     /// Turns to the part of a plan: its vocabulary, and no state known yet where the part is another.
-    pub fn turn_to(&mut self, plan: &Plan) {
+    pub(super) fn turn_to(&mut self, plan: &Plan) {
         let part = Some([plan.layout.tp, plan.layout.ep, plan.layout.etp]);
         if self.part != part {
             self.part = part;
@@ -158,7 +158,7 @@ impl Tables {
     /// Fills in the state in the part at work of the kinds that a pipeline has, and gives the most bytes of the least that each
     /// of them takes. Context parallelism is no matter: as many ranks more as have a sequence are fewer that have another, and
     /// they share state alike.
-    pub fn fill_states(
+    pub(super) fn fill_states(
         &mut self,
         plan: &Plan,
         (stages, number): (usize, usize),
@@ -209,13 +209,13 @@ fn place<T>(all: &mut Vec<T>, one: T, same: impl Fn(&T, &T) -> bool) -> usize {
 
 impl PipeTable {
     /// What its kinds of stages hold with so many micro batches as have this place, once [`PipeTable::held`] was asked.
-    pub fn known(&self, place: usize) -> &[Held] {
+    pub(super) fn known(&self, place: usize) -> &[Held] {
         self.alive.get(place).and_then(Option::as_deref).unwrap_or_default()
     }
 
     /// What its kinds of stages hold with so many micro batches, which have this place; `plan` has this pipeline and that
     /// many once `prepare` was called.
-    pub fn held(
+    pub(super) fn held(
         &mut self,
         place: usize,
         plan: &mut Plan,

@@ -38,11 +38,11 @@ impl Tally {
 
 /// Numbers of refused candidates while a part is worked on, by rules that are constants.
 #[derive(Debug, Default)]
-pub struct Refusals(Vec<(&'static str, u64)>);
+pub(super) struct Refusals(Vec<(&'static str, u64)>);
 
 impl Refusals {
     /// So many more by a rule.
-    pub fn add(&mut self, rule: &'static str, count: u64) {
+    pub(super) fn add(&mut self, rule: &'static str, count: u64) {
         // The same constant may lie in two places; then it is listed twice, and summed up in the end.
         match self.0.iter_mut().find(|(known, _)| std::ptr::eq(*known, rule)) {
             Some((_, known)) => *known = known.saturating_add(count),
@@ -51,7 +51,7 @@ impl Refusals {
     }
 
     /// Adds all to a tally, and is empty again.
-    pub fn give(&mut self, tally: &mut Tally) {
+    pub(super) fn give(&mut self, tally: &mut Tally) {
         self.0.drain(..).for_each(|(rule, count)| tally.add(rule, count));
     }
 }

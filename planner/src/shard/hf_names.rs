@@ -7,7 +7,7 @@
 use crate::model::{Module, Parameter};
 
 /// The module that holds a parameter, from its name.
-pub fn module_path(name: &str) -> &str {
+pub(super) fn module_path(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((module, _)) => module,
         None => "",
@@ -16,7 +16,7 @@ pub fn module_path(name: &str) -> &str {
 
 /// What decides names besides the parameter itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Names {
+pub(super) struct Names {
     /// Attention with compressed queries, keys and values.
     pub latent: bool,
     /// Values that are the keys, so that no matrix yields them.
@@ -30,7 +30,7 @@ pub struct Names {
 }
 
 /// What `parameter` is in a model of transformers. Names are templates with `{layer}` in them.
-pub fn hf_parameters(parameter: &Parameter, names: Names) -> Vec<Parameter> {
+pub(super) fn hf_parameters(parameter: &Parameter, names: Names) -> Vec<Parameter> {
     let mut found = plain_names(parameter, names);
     for parameter in &mut found {
         if names.gemma {
@@ -55,7 +55,7 @@ pub fn hf_parameters(parameter: &Parameter, names: Names) -> Vec<Parameter> {
 
 /// The boxes of `parameter` that its `parts` in transformers are, in the order of [`hf_parameters`]: first index and extent in
 /// each dim.
-pub fn boxes_within(parameter: &Parameter, parts: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
+pub(super) fn boxes_within(parameter: &Parameter, parts: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
     let shape = &parameter.shape;
     if parts <= 1 {
         return vec![(vec![0; shape.len()], shape.clone())];

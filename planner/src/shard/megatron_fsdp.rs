@@ -154,12 +154,12 @@ pub(super) fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], expert: bool, slo
 }
 
 /// Buffers of a rank of `stage`: flat buffers are cut evenly, so those of all ranks with equal tensor-parallel slices.
-pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
+pub(super) fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
     buffers_at(plan, stage, &Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 })
 }
 
 /// Buffers of the first rank of the sharding groups of `stage`.
-pub fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
+pub(super) fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
     let mesh = plan.mesh();
     buffers(plan, &mesh, flats(plan, &mesh, slots, stage), &Slots { shard: 0, ep_shard: 0, ..*slots })
 }
@@ -279,7 +279,7 @@ pub fn double_buffer_bytes(plan: &Plan, stage: u64) -> Wide {
 
 /// Everything that `rank` keeps from step to step. A slice is a range of the flat buffer of its unit, so where
 /// parameters are cut it is given as a range of the parameter's elements after tensor parallelism.
-pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
+pub(super) fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
     let mesh = plan.mesh();
     let slots = Slots::of(&mesh, rank);
     let flats = flats(plan, &mesh, &slots, mesh.place(rank).pp);

@@ -42,7 +42,7 @@ fn blocks(split: &Split, heads: f64, dim: f64) -> f64 {
 }
 
 /// Whether a kernel takes the softmax of unfused attention.
-pub fn fits_softmax(split: &Split, mixer: &MixerShape) -> bool {
+pub(super) fn fits_softmax(split: &Split, mixer: &MixerShape) -> bool {
     match *mixer {
         MixerShape::Attention { heads, .. } => (split.mbs * heads / split.tp) % SOFTMAX_BLOCK == 0.0,
         _ => true,
@@ -50,7 +50,7 @@ pub fn fits_softmax(split: &Split, mixer: &MixerShape) -> bool {
 }
 
 /// Attention or recurrence of a micro batch on one rank, with its context-parallel communication.
-pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, options: &ComputeOptions) -> Both {
+pub(super) fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, options: &ComputeOptions) -> Both {
     let mut both = Both::default();
     match *mixer {
         MixerShape::None => {}

@@ -30,7 +30,7 @@ pub(super) struct Exchanged {
 
 impl Exchanged {
     /// What is left where `hidden` seconds of it go on beside compute.
-    pub fn exposed(&self, hidden: f64) -> f64 {
+    pub(super) fn exposed(&self, hidden: f64) -> f64 {
         larger(self.all - hidden, self.alone)
     }
 }
@@ -48,7 +48,13 @@ pub(super) fn bucket(machine: &Machine, role: Role, data: &DataParallel) -> Opti
 
 impl Exchange {
     /// Adds its reduction and its gathering.
-    pub fn add_to(&self, sums: [&mut Exchanged; 2], machine: &Machine, pipe: &Pipe, data: &DataParallel) {
+    pub(super) fn add_to(
+        &self,
+        sums: [&mut Exchanged; 2],
+        machine: &Machine,
+        pipe: &Pipe,
+        data: &DataParallel,
+    ) {
         if self.elements <= 0.0 {
             return;
         }

@@ -4,7 +4,7 @@ use super::machine::{GemmRate, Machine, overlap};
 
 /// A product of `rows` by `inputs` with `inputs` by `outputs`, in `groups` equal parts (experts) over the rows.
 #[derive(Debug, Clone, Copy)]
-pub struct Product {
+pub(super) struct Product {
     /// Rows of all groups together.
     pub rows: f64,
     /// Columns of the result.
@@ -42,7 +42,7 @@ fn seconds(machine: &Machine, rate: &GemmRate, product: Product, padding: f64, m
 }
 
 /// The product itself, and the bytes to quantize its input.
-pub fn forward(machine: &Machine, rate: &GemmRate, product: Product) -> f64 {
+pub(super) fn forward(machine: &Machine, rate: &GemmRate, product: Product) -> f64 {
     let Product { rows, outputs, inputs, groups } = product;
     let moved = rate.input_bytes * (rows * inputs + outputs * inputs * groups) + 2.0 * rows * outputs;
     let one = Product { groups: 1.0, ..product };
@@ -51,13 +51,18 @@ pub fn forward(machine: &Machine, rate: &GemmRate, product: Product) -> f64 {
 }
 
 /// The gradient of the input.
-pub fn input_gradient(machine: &Machine, rate: &GemmRate, product: Product) -> f64 {
+pub(super) fn input_gradient(machine: &Machine, rate: &GemmRate, product: Product) -> f64 {
     let turned = Product { outputs: product.inputs, inputs: product.outputs, ..product };
     forward(machine, rate, turned)
 }
 
 /// The gradient of the weights, added to a buffer of `gradient_bytes` an element.
-pub fn weight_gradient(machine: &Machine, rate: &GemmRate, product: Product, gradient_bytes: f64) -> f64 {
+pub(super) fn weight_gradient(
+    machine: &Machine,
+    rate: &GemmRate,
+    product: Product,
+    gradient_bytes: f64,
+) -> f64 {
     let Product { rows, outputs, inputs, groups } = product;
     let moved = rate.input_bytes * (rows * outputs + rows * inputs)
         + 2.0 * gradient_bytes * outputs * inputs * groups.max(1.0);

@@ -41,7 +41,7 @@ impl HostBytes {
 }
 
 /// Bytes of saved activations that a rank of a valid plan copies out in a micro batch's forward.
-pub fn saved_bytes(plan: &Plan) -> f64 {
+pub(super) fn saved_bytes(plan: &Plan) -> f64 {
     let offload = &plan.training.offload;
     if offload.modules.is_empty() && offload.layers == 0 { 0.0 } else { memory::offloaded_bytes(plan) as f64 }
 }

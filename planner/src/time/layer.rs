@@ -186,7 +186,7 @@ pub struct LayerTime {
 
 /// What a micro batch costs in a layer before anything is computed again.
 #[derive(Debug, Clone, Copy)]
-pub struct LayerWork {
+pub(super) struct LayerWork {
     mixer: Both,
     mlp: Both,
     /// Of the feed-forward part, shared experts; forward.
@@ -207,7 +207,7 @@ pub struct LayerWork {
 }
 
 /// Layer of `kind`; what `options` computes again is not looked at.
-pub fn layer_work(
+pub(super) fn layer_work(
     machine: &Machine,
     split: &Split,
     options: &ComputeOptions,
@@ -242,7 +242,7 @@ pub fn layer_work(
 
 impl LayerWork {
     /// With what is computed again.
-    pub fn time(&self, again: &Recompute) -> LayerTime {
+    pub(super) fn time(&self, again: &Recompute) -> LayerTime {
         let LayerWork { mixer, mlp, .. } = self;
         let mut repeated = Parts::default();
         let whole = mixer.forward + mlp.forward;
@@ -496,7 +496,7 @@ impl Work<'_> {
 const UNFUSED_LOSS: [f64; 2] = [38.0, 14.0];
 
 /// Final norm, output layer and loss of a micro batch.
-pub fn head_time(
+pub(super) fn head_time(
     machine: &Machine,
     split: &Split,
     options: &ComputeOptions,

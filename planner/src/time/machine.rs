@@ -171,7 +171,7 @@ impl Machine {
 }
 
 /// The smooth maximum of two things that overlap, but not perfectly.
-pub fn overlap(one: f64, other: f64) -> f64 {
+pub(super) fn overlap(one: f64, other: f64) -> f64 {
     let (one, other) = (one * one, other * other);
     (one * one + other * other).sqrt().sqrt()
 }

@@ -17,7 +17,7 @@ use crate::wire::RankRole;
 ///
 /// # Errors
 /// What the data file lacks.
-pub fn predict(plan: &Plan, values: &[f64]) -> Result<StepTime, String> {
+pub(super) fn predict(plan: &Plan, values: &[f64]) -> Result<StepTime, String> {
     let mut healthy = setup(plan)?;
     let Some(nonuniform) = &plan.nonuniform else { return Ok(healthy.predict(values)) };
     healthy.data.extras = exchanged(plan, nonuniform, &healthy, values);

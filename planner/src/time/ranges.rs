@@ -155,7 +155,7 @@ pub fn class_of(plan: &Plan) -> String {
 }
 
 /// The software of a class, as people call it.
-pub fn software_title(class: &str) -> &'static str {
+pub(super) fn software_title(class: &str) -> &'static str {
     match class.split(' ').next().unwrap_or_default() {
         "bridge" => "Megatron Bridge",
         "bridge_early" => "Megatron Bridge before 26.04",

@@ -80,7 +80,7 @@ fn stage_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass)
 
 /// Forward, backward and, of the backward, weights' gradients of a micro batch in a `chunk` of what `class` holds; the
 /// host's share lies on all chunks and both passes alike.
-pub fn chunk_time(
+pub(super) fn chunk_time(
     machine: &Machine,
     terms: &Terms,
     pipe: &Pipe,

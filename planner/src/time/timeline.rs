@@ -32,7 +32,7 @@ fn too_long(plan: &Plan, error: &SimulationError) -> Box<Finding> {
 ///
 /// # Errors
 /// As [`timeline`].
-pub fn simulated_seconds(plan: &Plan, most_actions: u64) -> Result<f64, Box<Finding>> {
+pub(super) fn simulated_seconds(plan: &Plan, most_actions: u64) -> Result<f64, Box<Finding>> {
     let length = simulated_length(&plan.pipeline(), &costs(plan)?, most_actions);
     let pipeline = length.map_err(|error| too_long(plan, &error))?;
     // A plan with a timeline has a setup.

@@ -78,7 +78,7 @@ impl Elements<'_> {
 
     /// Type of the elements that [`Elements::read`] gives: as they are kept, and where they are shifted, wide enough for that.
     /// None where the checkpoint has not this of it.
-    pub fn dtype(&self, kind: &str, tensor: &Tensor) -> Option<Dtype> {
+    pub(super) fn dtype(&self, kind: &str, tensor: &Tensor) -> Option<Dtype> {
         let (_, kept) = self.reader.about(kind, self.first(tensor)?)?;
         Some(if self.is_shifted(kind, tensor) { shifted_type(kept) } else { kept })
     }
@@ -93,7 +93,7 @@ impl Elements<'_> {
     ///
     /// # Errors
     /// When the checkpoint has not all of them, or can't be read.
-    pub fn read(&mut self, kind: &str, tensor: &Tensor, range: Range<u64>) -> anyhow::Result<Vec<u8>> {
+    pub(super) fn read(&mut self, kind: &str, tensor: &Tensor, range: Range<u64>) -> anyhow::Result<Vec<u8>> {
         let dtype = self.dtype(kind, tensor);
         let dtype = dtype.with_context(|| format!("the checkpoint has no {kind} of {}", tensor.name))?;
         let size = size_of(dtype);

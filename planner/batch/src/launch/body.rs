@@ -39,7 +39,7 @@ pub enum Hears {
 
 /// What is true of a program that a script runs.
 #[derive(Debug)]
-pub struct Facts {
+pub struct Program {
     /// The name used on the command line.
     pub name: &'static str,
     /// What a person calls it.
@@ -96,7 +96,7 @@ const OF_SOME: [&str; 9] = [
 ];
 
 /// What holds of a program of which nothing is known.
-const COMMAND: Facts = Facts {
+const COMMAND: Program = Program {
     name: "command",
     title: "a command",
     product: None,
@@ -119,7 +119,7 @@ const COMMAND: Facts = Facts {
     paths: [&[], &[]],
 };
 
-const WORKER: Facts = Facts {
+const WORKER: Program = Program {
     name: "worker",
     title: "shardplan-rank",
     trains: true,
@@ -134,7 +134,7 @@ const WORKER: Facts = Facts {
     ..COMMAND
 };
 
-const BRIDGE_FACTS: Facts = Facts {
+const MEGATRON_BRIDGE: Program = Program {
     name: "bridge",
     title: "Megatron Bridge",
     product: Some(Product::Bridge),
@@ -153,7 +153,7 @@ const BRIDGE_FACTS: Facts = Facts {
     ..COMMAND
 };
 
-const MEGATRON_LM: Facts = Facts {
+const MEGATRON_LM: Program = Program {
     name: "mlm",
     title: "Megatron-LM",
     product: Some(Product::MegatronLm),
@@ -171,7 +171,7 @@ const MEGATRON_LM: Facts = Facts {
     ..COMMAND
 };
 
-const AUTOMODEL_FACTS: Facts = Facts {
+const NEMO_AUTOMODEL: Program = Program {
     name: "automodel",
     title: "NeMo Automodel",
     product: Some(Product::Automodel),
@@ -183,7 +183,7 @@ const AUTOMODEL_FACTS: Facts = Facts {
     ..COMMAND
 };
 
-const TORCHTITAN: Facts = Facts {
+const TORCHTITAN: Program = Program {
     name: "torchtitan",
     title: "torchtitan",
     product: Some(Product::Torchtitan),
@@ -201,12 +201,12 @@ impl Body {
         [Body::Worker, Body::Bridge, Body::Mlm, Body::Automodel, Body::Torchtitan, Body::Command];
 
     /// What is true of it.
-    pub const fn facts(self) -> &'static Facts {
+    pub const fn facts(self) -> &'static Program {
         match self {
             Body::Worker => &WORKER,
-            Body::Bridge => &BRIDGE_FACTS,
+            Body::Bridge => &MEGATRON_BRIDGE,
             Body::Mlm => &MEGATRON_LM,
-            Body::Automodel => &AUTOMODEL_FACTS,
+            Body::Automodel => &NEMO_AUTOMODEL,
             Body::Torchtitan => &TORCHTITAN,
             Body::Command => &COMMAND,
         }
@@ -223,7 +223,7 @@ impl Body {
     }
 }
 
-impl Facts {
+impl Program {
     /// Whether a task of it uses a path of a site.
     pub fn uses(&self, path: &str, task: Task) -> bool {
         match path {

@@ -10,7 +10,7 @@ use planner::wire::Verdict;
 
 /// Notes what a person should know before the job waits in a queue: that it would run out of memory or of time, and that nothing
 /// balances its routers.
-pub fn check(writer: &mut Writer<'_>) {
+pub(super) fn check(writer: &mut Writer<'_>) {
     if !writer.options.trains() {
         return;
     }

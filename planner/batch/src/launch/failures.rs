@@ -21,7 +21,7 @@ use planner::wire::RankRole;
 use planner::wire::Verdict;
 
 /// The entry point, in the folder of Megatron-LM.
-pub const ENTRY: &str = "examples/nonuniform/pretrain_gpt_nonuniform.py";
+pub(super) const ENTRY: &str = "examples/nonuniform/pretrain_gpt_nonuniform.py";
 const FIELD: &str = "cluster.failed";
 const RULE: &str = "scripts of plans with failed GPUs";
 /// Most replicas of which the sizes are written in a line.
@@ -68,7 +68,7 @@ impl Reduced {
 }
 
 /// The job of a plan that Megatron-LM can run with reduced replicas; none where the script leaves the nodes out.
-pub fn reduced(plan: &Plan, options: &ScriptOptions) -> Option<Reduced> {
+pub(super) fn reduced(plan: &Plan, options: &ScriptOptions) -> Option<Reduced> {
     let nonuniform = plan.nonuniform.as_ref()?;
     let (layout, per_node) = (&plan.layout, plan.cluster.gpus_per_node);
     let replica = layout.tp * layout.cp;
@@ -149,7 +149,7 @@ fn without_distributed_optimizer(plan: &Plan) -> Option<(Plan, Finding)> {
 
 /// The plan that a script runs, and what is to be said of it: without the nodes of failed GPUs, where nothing that is
 /// started can go on with fewer GPUs in some replicas.
-pub fn goes_on<'a>(plan: &'a Plan, options: &ScriptOptions) -> (Cow<'a, Plan>, Option<Finding>) {
+pub(super) fn goes_on<'a>(plan: &'a Plan, options: &ScriptOptions) -> (Cow<'a, Plan>, Option<Finding>) {
     if plan.cluster.failed.is_empty() {
         return (Cow::Borrowed(plan), None);
     }

@@ -11,7 +11,7 @@ use planner::finding::Finding;
 
 /// An image.
 #[derive(Debug)]
-pub struct Image {
+pub(super) struct Image {
     /// What a person calls it.
     pub title: &'static str,
     /// Parts of names that it is known by.
@@ -23,9 +23,9 @@ pub struct Image {
 }
 
 /// Where Megatron Bridge lies in its images, and Megatron-LM under it.
-pub const BRIDGE: &str = "/opt/Megatron-Bridge";
+pub(super) const BRIDGE: &str = "/opt/Megatron-Bridge";
 /// Where Automodel lies in its images.
-pub const AUTOMODEL: &str = "/opt/Automodel";
+pub(super) const AUTOMODEL: &str = "/opt/Automodel";
 
 /// All that are known; of several whose words are in a name the first is meant. `UV_PROJECT_ENVIRONMENT` is `/opt/venv` in
 /// all but PyTorch's and torchtitan's, and all is synced there when the image is made.
@@ -65,7 +65,7 @@ const IMAGES: [Image; 6] = [
 const OTHERS: [&str; 3] = ["nemo-rl", "nemo_rl", "nemo-curator"];
 
 /// The image of a name: a registry's, or that of a file.
-pub fn known(name: &str) -> Option<&'static Image> {
+pub(super) fn known(name: &str) -> Option<&'static Image> {
     let name = if name.starts_with(['/', '.']) { name.rsplit('/').next().unwrap_or(name) } else { name };
     let name = name.to_ascii_lowercase();
     if OTHERS.iter().any(|other| name.contains(other)) {

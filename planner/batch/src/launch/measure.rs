@@ -14,7 +14,7 @@ use planner::finding::Finding;
 pub const END_OF_PLAN: &str = "SHARDPLAN_PLAN_JSON";
 
 /// Whether a script has a measurement.
-pub fn is_on(writer: &Writer<'_>) -> bool {
+pub(super) fn is_on(writer: &Writer<'_>) -> bool {
     is_wanted(writer) && !has_secret(writer)
 }
 
@@ -45,7 +45,7 @@ fn has_secret(writer: &Writer<'_>) -> bool {
 }
 
 /// The plan as a file beside the records, and where the program is.
-pub fn definitions(writer: &mut Writer<'_>) -> String {
+pub(super) fn definitions(writer: &mut Writer<'_>) -> String {
     if !is_wanted(writer) {
         return String::new();
     }
@@ -80,7 +80,7 @@ fi
 }
 
 /// What a task does first: one of them goes on under the program, from the beginning.
-pub fn watch(writer: &Writer<'_>, step: &mut Step) {
+pub(super) fn watch(writer: &Writer<'_>, step: &mut Step) {
     if !is_on(writer) {
         return;
     }

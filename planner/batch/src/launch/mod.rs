@@ -33,7 +33,7 @@ mod step;
 mod writer;
 
 pub use crate::shell::is_variable;
-pub use body::{Body, Facts, Hears};
+pub use body::{Body, Hears, Program};
 pub use cli::{as_command_line, command_line, command_words, read_site, site_toml, words};
 pub use examples::{Example, examples};
 pub use options::{Mode, ScriptOptions, Task, TaskEnvironment};

@@ -2,16 +2,16 @@
 
 /// Lines of shell. Values reach them as arguments and variables only, so quoting them whole is safe.
 #[derive(Debug, Clone, Default)]
-pub struct Step(Vec<String>);
+pub(super) struct Step(Vec<String>);
 
 impl Step {
     /// No lines.
-    pub fn new() -> Step {
+    pub(super) fn new() -> Step {
         Step::default()
     }
 
     /// Adds a line. It must hold no single quote.
-    pub fn line(&mut self, line: &str) {
+    pub(super) fn line(&mut self, line: &str) {
         debug_assert!(!line.contains('\''), "{line}");
         self.0.push(line.to_owned());
     }
@@ -19,7 +19,7 @@ impl Step {
     /// One task of each node syncs, under a lock; the others wait until its marker is there. A marker belongs to one
     /// start of one job on one node, so nobody trusts an old one. `in_tmp` is whether the environment lies in the node's
     /// temporary folder, because each task has a container of its own.
-    pub fn sync_once_per_node(&mut self, in_tmp: bool) {
+    pub(super) fn sync_once_per_node(&mut self, in_tmp: bool) {
         for line in [
             "tmp=\"${TMPDIR:-/tmp}\"",
             // A container need not have the node's.
@@ -47,12 +47,12 @@ impl Step {
     }
 
     /// The lines between single quotes.
-    pub fn single_quoted(&self) -> String {
+    pub(super) fn single_quoted(&self) -> String {
         format!("'\n{}  '", self.indented())
     }
 
     /// The lines between double quotes, with everything escaped that must reach the node as it stands.
-    pub fn double_quoted(&self) -> String {
+    pub(super) fn double_quoted(&self) -> String {
         let mut out = String::from("\"\n");
         for character in self.indented().chars() {
             if matches!(character, '"' | '$' | '`' | '\\') {

@@ -4,7 +4,7 @@
 const LONGEST: usize = 256;
 
 /// The value of an expression; `variable` gives those of names.
-pub fn value(text: &str, variable: &mut dyn FnMut(&str) -> Option<u64>) -> Option<u64> {
+pub(super) fn value(text: &str, variable: &mut dyn FnMut(&str) -> Option<u64>) -> Option<u64> {
     if text.len() > LONGEST {
         return None;
     }

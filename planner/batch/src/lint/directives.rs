@@ -10,7 +10,7 @@ const MAGIC: &str = "#SBATCH";
 
 /// Reads the directives as sbatch does, and notes what it would stumble over. In a here-document stand those of another
 /// script, which this one writes.
-pub fn read(source: &str, documents: &[(usize, usize)], notes: &mut Notes<'_>) -> Job {
+pub(super) fn read(source: &str, documents: &[(usize, usize)], notes: &mut Notes<'_>) -> Job {
     let mut job = Job::default();
     let mut first_command = None;
     let mut late = 0;

@@ -9,7 +9,7 @@ use super::walk::Field;
 
 /// Where a command stands.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Place {
+pub(super) struct Place {
     /// In how many strings that are scripts.
     pub depth: u8,
     /// Which pipeline.
@@ -42,7 +42,7 @@ pub struct Place {
 
 /// A command with its words.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub(super) struct Call {
     /// Its words.
     pub fields: Vec<Field>,
     /// Variables that are set for it alone; of a command without words, those that it sets.
@@ -84,7 +84,7 @@ fn is_wrapper(name: &str) -> bool {
 }
 
 /// Programs that run their command on other machines, or in a shell of their own.
-pub fn is_remote(name: &str) -> bool {
+pub(super) fn is_remote(name: &str) -> bool {
     matches!(
         name,
         "ssh"
@@ -112,7 +112,7 @@ pub fn is_remote(name: &str) -> bool {
 
 impl Call {
     /// The index of the program among the words, behind `env`, `exec` and the like.
-    pub fn program(&self) -> usize {
+    pub(super) fn program(&self) -> usize {
         let mut index = 0;
         while let Some(field) = self.fields.get(index).filter(|field| is_wrapper(field.base())) {
             let takes_duration = field.base() == "timeout";
@@ -134,29 +134,29 @@ impl Call {
     }
 
     /// The last part of the program's path; empty where it is not known.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.fields.get(self.program()).map_or("", Field::base)
     }
 
     /// Whether it starts a step.
-    pub fn is_step(&self) -> bool {
+    pub(super) fn is_step(&self) -> bool {
         self.name() == "srun" && self.step.is_none() && !self.payload
     }
 
     /// Whether the words are looked at as a program of its own: not those of an srun, which has its command's.
-    pub fn is_own(&self) -> bool {
+    pub(super) fn is_own(&self) -> bool {
         !self.is_step()
     }
 
     /// The words behind the program.
-    pub fn arguments(&self) -> &[Field] {
+    pub(super) fn arguments(&self) -> &[Field] {
         self.fields.get(self.program() + 1..).unwrap_or_default()
     }
 }
 
 /// One assignment.
 #[derive(Debug, Clone)]
-pub struct Assigned {
+pub(super) struct Assigned {
     /// The variable.
     pub name: String,
     /// Its value; empty for a list.
@@ -169,7 +169,7 @@ pub struct Assigned {
 
 /// One expansion of a variable.
 #[derive(Debug, Clone)]
-pub struct Use {
+pub(super) struct Use {
     /// The variable.
     pub name: String,
     /// Where.
@@ -186,7 +186,7 @@ pub struct Use {
 
 /// Everything that was seen.
 #[derive(Debug, Default)]
-pub struct Facts {
+pub(super) struct Facts {
     /// Commands, in order.
     pub calls: Vec<Call>,
     /// Assignments, in order.
@@ -208,23 +208,23 @@ pub struct Facts {
 
 impl Facts {
     /// Whether a setting is on at `place`.
-    pub fn is_set(&self, letter: char, place: u32) -> bool {
+    pub(super) fn is_set(&self, letter: char, place: u32) -> bool {
         let mut before = self.settings.iter().filter(|(known, _, at)| *known == letter && *at <= place);
         before.next_back().is_some_and(|(_, on, _)| *on)
     }
 
     /// The last value that a variable gets, on the batch host or in a task.
-    pub fn value(&self, name: &str) -> Option<&Assigned> {
+    pub(super) fn value(&self, name: &str) -> Option<&Assigned> {
         self.assigned.iter().rev().find(|assigned| assigned.name == name)
     }
 
     /// Whether a variable is set anywhere: by assignment, or before a command.
-    pub fn sets(&self, name: &str) -> bool {
+    pub(super) fn sets(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
     /// Gathers the names of all that is set, once everything is known.
-    pub fn conclude(&mut self) {
+    pub(super) fn conclude(&mut self) {
         let mut names: HashSet<String> = self.assigned.iter().map(|assigned| assigned.name.clone()).collect();
         names.extend(self.unknown.iter().cloned());
         names.extend(self.exported.iter().cloned());

@@ -49,7 +49,7 @@ pub fn taken(script: &[u8]) -> Vec<Taken> {
 }
 
 /// The same for a script that was walked: the words that name the paths.
-pub fn of(facts: &Facts) -> Vec<(Field, Harm)> {
+pub(super) fn of(facts: &Facts) -> Vec<(Field, Harm)> {
     let mut found = Vec::new();
     let mut traps = 0;
     for call in &facts.calls {

@@ -4,7 +4,7 @@ use super::options::{self, Given};
 
 /// The directives of a job and what follows from them.
 #[derive(Debug, Default)]
-pub struct Job {
+pub(super) struct Job {
     /// Options in order.
     pub given: Vec<Given>,
     /// Where each component after the first begins among the options; empty for a plain job.
@@ -23,17 +23,17 @@ pub struct Job {
 
 impl Job {
     /// Whether the script says anything to Slurm.
-    pub fn is_batch(&self) -> bool {
+    pub(super) fn is_batch(&self) -> bool {
         !self.given.is_empty()
     }
 
     /// The last option of a name.
-    pub fn option(&self, name: &str) -> Option<&Given> {
+    pub(super) fn option(&self, name: &str) -> Option<&Given> {
         options::last(&self.given, name)
     }
 
     /// Its value as text, when all of it is known.
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.option(name)?.value.as_ref()?.text.known()
     }
 
@@ -42,22 +42,22 @@ impl Job {
     }
 
     /// Whether it has more than one node for certain.
-    pub fn is_multi_node(&self) -> bool {
+    pub(super) fn is_multi_node(&self) -> bool {
         self.nodes.is_some_and(|nodes| nodes > 1)
     }
 
     /// Whether nodes are its alone.
-    pub fn is_exclusive(&self) -> bool {
+    pub(super) fn is_exclusive(&self) -> bool {
         self.option("exclusive").is_some()
     }
 
     /// Whether it has components with resources of their own, so that no count holds for all of it.
-    pub fn is_heterogeneous(&self) -> bool {
+    pub(super) fn is_heterogeneous(&self) -> bool {
         !self.seams.is_empty()
     }
 
     /// Options of each component, in order; of a plain job all of them.
-    pub fn parts(&self) -> impl Iterator<Item = &[Given]> {
+    pub(super) fn parts(&self) -> impl Iterator<Item = &[Given]> {
         let begins = std::iter::once(0).chain(self.seams.iter().copied());
         let ends = self.seams.iter().copied().chain(std::iter::once(self.given.len()));
         begins.zip(ends).map(|(begin, end)| self.given.get(begin..end).unwrap_or_default())
@@ -65,7 +65,7 @@ impl Job {
 
     /// The component that a step of these options runs on: the first, unless `--het-group` names another. None when it
     /// runs on several, or when nobody can tell.
-    pub fn component_of(&self, step: &[Given]) -> Option<&Self> {
+    pub(super) fn component_of(&self, step: &[Given]) -> Option<&Self> {
         if !self.is_heterogeneous() {
             return Some(self);
         }
@@ -78,7 +78,7 @@ impl Job {
     }
 
     /// WorkTables out counts.
-    pub fn conclude(&mut self) {
+    pub(super) fn conclude(&mut self) {
         if self.is_heterogeneous() {
             let component = |given: &[Given]| {
                 let mut component = Self { given: given.to_vec(), ..Self::default() };
@@ -105,7 +105,7 @@ impl Job {
     }
 
     /// The number behind a variable that Slurm sets in the batch script.
-    pub fn slurm_number(&self, name: &str) -> Option<u64> {
+    pub(super) fn slurm_number(&self, name: &str) -> Option<u64> {
         match name {
             "SLURM_NNODES" | "SLURM_JOB_NUM_NODES" => self.nodes,
             "SLURM_NTASKS" | "SLURM_NPROCS" => {
@@ -119,7 +119,7 @@ impl Job {
 }
 
 /// GPUs of a node that options ask for.
-pub fn gpus_of(given: &[Given]) -> Option<u64> {
+pub(super) fn gpus_of(given: &[Given]) -> Option<u64> {
     let text = |name: &str| options::last(given, name)?.value.as_ref()?.text.known();
     if let Some(each) = text("gpus-per-node").and_then(count) {
         return Some(each);
@@ -132,7 +132,7 @@ pub fn gpus_of(given: &[Given]) -> Option<u64> {
 }
 
 /// The number of `[TYPE:]COUNT`.
-pub fn count(text: &str) -> Option<u64> {
+pub(super) fn count(text: &str) -> Option<u64> {
     text.split(',')
         .map(|part| part.rsplit(':').next()?.parse::<u64>().ok())
         .try_fold(0u64, |sum, part| sum.checked_add(part?))

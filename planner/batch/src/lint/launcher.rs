@@ -10,7 +10,7 @@ const MOST_LAUNCHERS: usize = 200;
 
 /// Which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// `torchrun`, `python -m torch.distributed.run` and its ancestor `torch.distributed.launch`.
     Torchrun,
     /// `accelerate launch`.
@@ -19,7 +19,7 @@ pub enum Kind {
 
 /// One launcher with its options.
 #[derive(Debug)]
-pub struct Launcher {
+pub(super) struct Launcher {
     /// Its call.
     pub call: usize,
     /// Which.
@@ -36,7 +36,7 @@ pub struct Launcher {
 
 /// A count as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Count {
+pub(super) enum Count {
     /// Not given.
     Absent,
     /// So many.
@@ -47,17 +47,17 @@ pub enum Count {
 
 impl Launcher {
     /// The value of an option under any of its names.
-    pub fn option(&self, names: &[&str]) -> Option<&(String, Option<Field>, u32, u32)> {
+    pub(super) fn option(&self, names: &[&str]) -> Option<&(String, Option<Field>, u32, u32)> {
         self.options.iter().rev().find(|(known, ..)| names.contains(&known.as_str()))
     }
 
     /// Whether any of the options is given.
-    pub fn has(&self, names: &[&str]) -> bool {
+    pub(super) fn has(&self, names: &[&str]) -> bool {
         self.option(names).is_some()
     }
 
     /// What an option counts.
-    pub fn count(&self, names: &[&str], job: &Job) -> Count {
+    pub(super) fn count(&self, names: &[&str], job: &Job) -> Count {
         let Some((_, value, ..)) = self.option(names) else { return Count::Absent };
         let Some(text) = value.as_ref().map(|field| &field.text) else { return Count::Unknown };
         if text.certainty == Certainty::Maybe {
@@ -73,12 +73,12 @@ impl Launcher {
     }
 
     /// Nodes.
-    pub fn nodes(&self, job: &Job) -> Count {
+    pub(super) fn nodes(&self, job: &Job) -> Count {
         self.count(self.names_of_nodes(), job)
     }
 
     /// The option that counts nodes.
-    pub fn names_of_nodes(&self) -> &'static [&'static str] {
+    pub(super) fn names_of_nodes(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Torchrun => &["nnodes"],
             Kind::Accelerate => &["num_machines"],
@@ -86,7 +86,7 @@ impl Launcher {
     }
 
     /// Whether it means several nodes: for certain, or as many as a job has that may have several.
-    pub fn is_multi_node(&self, job: &Job) -> bool {
+    pub(super) fn is_multi_node(&self, job: &Job) -> bool {
         match self.nodes(job) {
             Count::Known(nodes) => nodes > 1,
             Count::Absent => false,
@@ -104,7 +104,7 @@ impl Launcher {
 }
 
 /// All launchers of a script.
-pub fn launchers(facts: &Facts) -> Vec<Launcher> {
+pub(super) fn launchers(facts: &Facts) -> Vec<Launcher> {
     let calls = facts.calls.iter().enumerate();
     calls
         .filter(|(_, call)| call.is_own() && !is_remote(call.name()))

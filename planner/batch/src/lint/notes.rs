@@ -11,7 +11,7 @@ const MOST_OF_A_RULE: usize = 25;
 const LONGEST_LINE: usize = 240;
 
 /// The collector.
-pub struct Notes<'a> {
+pub(super) struct Notes<'a> {
     source: &'a str,
     starts: Vec<usize>,
     seen: HashSet<(&'static str, u32)>,
@@ -23,7 +23,7 @@ pub struct Notes<'a> {
 
 impl<'a> Notes<'a> {
     /// A collector with nothing in it.
-    pub fn new(source: &'a str) -> Self {
+    pub(super) fn new(source: &'a str) -> Self {
         let mut starts = vec![0];
         starts.extend(source.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1));
         Notes {
@@ -38,12 +38,12 @@ impl<'a> Notes<'a> {
     }
 
     /// The script.
-    pub fn source(&self) -> &'a str {
+    pub(super) fn source(&self) -> &'a str {
         self.source
     }
 
     /// Hides a part of the script from everything that is said.
-    pub fn hide(&mut self, start: u32, end: u32) {
+    pub(super) fn hide(&mut self, start: u32, end: u32) {
         if start < end {
             self.hidden.insert(start);
             self.secrets.push((start, end));
@@ -51,17 +51,24 @@ impl<'a> Notes<'a> {
     }
 
     /// Whether what begins at a place is hidden already.
-    pub fn is_hidden(&self, start: u32) -> bool {
+    pub(super) fn is_hidden(&self, start: u32) -> bool {
         self.hidden.contains(&start)
     }
 
     /// Notes what is wrong and how to mend it.
-    pub fn note(&mut self, rule: &str, at: u32, end: u32, message: String, fix: String) {
+    pub(super) fn note(&mut self, rule: &str, at: u32, end: u32, message: String, fix: String) {
         self.add(rule, (at, end), message, fix, None);
     }
 
     /// Notes what is wrong, and what should stand in its place.
-    pub fn replace(&mut self, rule: &str, place: (u32, u32), message: String, fix: String, instead: String) {
+    pub(super) fn replace(
+        &mut self,
+        rule: &str,
+        place: (u32, u32),
+        message: String,
+        fix: String,
+        instead: String,
+    ) {
         self.add(rule, place, message, fix, Some(instead));
     }
 
@@ -125,12 +132,12 @@ impl<'a> Notes<'a> {
     }
 
     /// The line of a place, from 1.
-    pub fn line_of(&self, at: u32) -> usize {
+    pub(super) fn line_of(&self, at: u32) -> usize {
         self.starts.partition_point(|start| *start <= at as usize)
     }
 
     /// All findings, by place, with their lines; no secret is left in them.
-    pub fn into_findings(mut self) -> Vec<Finding> {
+    pub(super) fn into_findings(mut self) -> Vec<Finding> {
         self.secrets.sort_unstable();
         // Side by side and apart, so that one look tells whether a place is hidden.
         let mut apart: Vec<(u32, u32)> = Vec::new();

@@ -4,7 +4,7 @@ use super::walk::Field;
 
 /// Whether an option has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value {
+pub(super) enum Value {
     /// Never.
     None,
     /// Always.
@@ -14,7 +14,7 @@ pub enum Value {
 }
 
 /// Long name, short name, value: options of sbatch and srun (slurm.schedmd.com/sbatch.html and srun.html, 25.05).
-pub const SLURM: &[(&str, Option<char>, Value)] = &[
+pub(super) const SLURM: &[(&str, Option<char>, Value)] = &[
     ("account", Some('A'), Value::Needed),
     ("acctg-freq", None, Value::Needed),
     ("array", Some('a'), Value::Needed),
@@ -167,7 +167,7 @@ pub const SLURM: &[(&str, Option<char>, Value)] = &[
 ];
 
 /// Options that the pyxis plugin adds (NVIDIA/pyxis, args.c).
-pub const PYXIS: &[(&str, Value)] = &[
+pub(super) const PYXIS: &[(&str, Value)] = &[
     ("container-image", Value::Needed),
     ("container-mounts", Value::Needed),
     ("container-workdir", Value::Needed),
@@ -186,19 +186,19 @@ pub const PYXIS: &[(&str, Value)] = &[
 ];
 
 /// What is known of a long option; none for one that neither Slurm nor pyxis has.
-pub fn long(name: &str) -> Option<Value> {
+pub(super) fn long(name: &str) -> Option<Value> {
     let slurm = SLURM.iter().find(|(known, _, _)| *known == name).map(|(_, _, value)| *value);
     slurm.or_else(|| PYXIS.iter().find(|(known, _)| *known == name).map(|(_, value)| *value))
 }
 
 /// The long name of a short option, and whether it has a value.
-pub fn short(letter: char) -> Option<(&'static str, Value)> {
+pub(super) fn short(letter: char) -> Option<(&'static str, Value)> {
     SLURM.iter().find(|(_, known, _)| *known == Some(letter)).map(|(name, _, value)| (*name, *value))
 }
 
 /// One option as given.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub(super) struct Given {
     /// Its long name.
     pub name: String,
     /// Its value; none where it has none.
@@ -210,7 +210,7 @@ pub struct Given {
 }
 
 /// Reads options from words, up to the first that is none; gives them and how many words they are.
-pub fn read(words: &[Field]) -> (Vec<Given>, usize) {
+pub(super) fn read(words: &[Field]) -> (Vec<Given>, usize) {
     let mut given = Vec::new();
     let mut index = 0;
     while let Some(word) = words.get(index) {
@@ -258,11 +258,11 @@ pub fn read(words: &[Field]) -> (Vec<Given>, usize) {
 }
 
 /// The last option of a name.
-pub fn last<'a>(given: &'a [Given], name: &str) -> Option<&'a Given> {
+pub(super) fn last<'a>(given: &'a [Given], name: &str) -> Option<&'a Given> {
     given.iter().rev().find(|option| option.name == name)
 }
 
 /// The number that the last option of a name gives.
-pub fn number(given: &[Given], name: &str) -> Option<u64> {
+pub(super) fn number(given: &[Given], name: &str) -> Option<u64> {
     last(given, name)?.value.as_ref()?.text.number()
 }

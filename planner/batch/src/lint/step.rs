@@ -9,7 +9,7 @@ const MOST_STEPS: usize = 200;
 
 /// One srun.
 #[derive(Debug)]
-pub struct Step {
+pub(super) struct Step {
     /// Its call.
     pub call: usize,
     /// Nodes, when known.
@@ -26,13 +26,13 @@ pub struct Step {
 
 impl Step {
     /// Whether more than one task runs for certain, or may.
-    pub fn is_parallel(&self) -> bool {
+    pub(super) fn is_parallel(&self) -> bool {
         self.tasks.is_none_or(|tasks| tasks > 1)
     }
 }
 
 /// All steps of a script.
-pub fn steps(facts: &Facts, job: &Job) -> Vec<Step> {
+pub(super) fn steps(facts: &Facts, job: &Job) -> Vec<Step> {
     let calls = facts.calls.iter().enumerate().filter(|(_, call)| call.is_step());
     calls.take(MOST_STEPS).map(|(index, call)| step(index, call, job)).collect()
 }

@@ -4,18 +4,18 @@
 //! [`DEEPEST`].
 
 /// Expansions inside of expansions that are read; what lies deeper is taken as text.
-pub const DEEPEST: u8 = 24;
+pub(super) const DEEPEST: u8 = 24;
 
 /// A list of commands.
 #[derive(Debug, Default)]
-pub struct Script {
+pub(super) struct Script {
     /// Commands and what stands between them, in order.
     pub items: Vec<Item>,
 }
 
 impl Script {
     /// Where the bodies of here-documents stand, first to last.
-    pub fn documents(&self) -> Vec<(usize, usize)> {
+    pub(super) fn documents(&self) -> Vec<(usize, usize)> {
         let redirects = self.items.iter().filter_map(|item| match item {
             Item::Simple(simple) => Some(&simple.redirects),
             _ => None,
@@ -29,7 +29,7 @@ impl Script {
 
 /// One thing in a script.
 #[derive(Debug)]
-pub enum Item {
+pub(super) enum Item {
     /// A simple command.
     Simple(Simple),
     /// `if`, `while`, `{`, ... : a block begins.
@@ -52,7 +52,7 @@ pub enum Item {
 
 /// Kinds of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Block {
+pub(super) enum Block {
     /// `if` to `fi`.
     If,
     /// `for`, `while`, `until` or `select` to `done`.
@@ -67,7 +67,7 @@ pub enum Block {
 
 /// Parts of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub(super) enum Part {
     /// `then` or `do`: what stands before was the condition.
     Then,
     /// `elif`: another condition.
@@ -80,7 +80,7 @@ pub enum Part {
 
 /// What stands between commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operator {
+pub(super) enum Operator {
     /// `;` or a line's end.
     Then,
     /// `&&`.
@@ -95,7 +95,7 @@ pub enum Operator {
 
 /// Assignments, words and redirections.
 #[derive(Debug, Default)]
-pub struct Simple {
+pub(super) struct Simple {
     /// Where it begins in the text that was read.
     pub start: usize,
     /// Where it ends.
@@ -110,7 +110,7 @@ pub struct Simple {
 
 /// One assignment.
 #[derive(Debug)]
-pub struct Assignment {
+pub(super) struct Assignment {
     /// Where it begins.
     pub start: usize,
     /// The variable.
@@ -123,7 +123,7 @@ pub struct Assignment {
 
 /// What is assigned.
 #[derive(Debug)]
-pub enum Assigned {
+pub(super) enum Assigned {
     /// One word.
     Word(Word),
     /// A list in parentheses.
@@ -134,7 +134,7 @@ pub enum Assigned {
 
 /// A redirection.
 #[derive(Debug)]
-pub struct Redirect {
+pub(super) struct Redirect {
     /// Which.
     pub kind: RedirectKind,
     /// Its file, or the body of a here-document.
@@ -143,7 +143,7 @@ pub struct Redirect {
 
 /// Kinds of redirections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RedirectKind {
+pub(super) enum RedirectKind {
     /// `>`, `>|`, `&>`: the file begins anew.
     Write,
     /// `>>`, `&>>`: behind what the file holds.
@@ -162,14 +162,14 @@ pub enum RedirectKind {
 
 impl RedirectKind {
     /// Whether something comes into a file.
-    pub const fn writes(self) -> bool {
+    pub(super) const fn writes(self) -> bool {
         matches!(self, RedirectKind::Write | RedirectKind::Append)
     }
 }
 
 /// A word: pieces side by side.
 #[derive(Debug, Default)]
-pub struct Word {
+pub(super) struct Word {
     /// Where it begins in the text that was read.
     pub start: usize,
     /// Where it ends.
@@ -180,7 +180,7 @@ pub struct Word {
 
 /// A piece of a word.
 #[derive(Debug)]
-pub struct Piece {
+pub(super) struct Piece {
     /// Where it begins, quotes not counted.
     pub start: usize,
     /// Where it ends.
@@ -193,7 +193,7 @@ pub struct Piece {
 
 /// Quotes around a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quote {
+pub(super) enum Quote {
     /// None.
     None,
     /// `'`.
@@ -204,7 +204,7 @@ pub enum Quote {
 
 /// Kinds of pieces.
 #[derive(Debug)]
-pub enum PieceKind {
+pub(super) enum PieceKind {
     /// The bytes as they stand.
     Literal,
     /// A backslash and the byte behind it, which stands for itself.
@@ -225,7 +225,7 @@ pub enum PieceKind {
 
 /// An expansion of a variable.
 #[derive(Debug)]
-pub struct Variable {
+pub(super) struct Variable {
     /// Its name; a digit or a sign for special ones.
     pub name: String,
     /// What is done with the value.
@@ -234,7 +234,7 @@ pub struct Variable {
 
 /// Forms of an expansion.
 #[derive(Debug)]
-pub enum Form {
+pub(super) enum Form {
     /// `$X`, `${X}`.
     Plain,
     /// `${X[@]}`, `${X[*]}`.
@@ -251,7 +251,7 @@ pub enum Form {
 
 /// Something that the shell could not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub(super) enum Trouble {
     /// A quote without its partner.
     Quote,
     /// A here-document without its end.

@@ -19,7 +19,7 @@ pub const fn rules() -> &'static [Rule] {
 }
 
 /// The rule of a name.
-pub fn find(id: &str) -> Option<&'static Rule> {
+pub(super) fn find(id: &str) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.id == id)
 }
 

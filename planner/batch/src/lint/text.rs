@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 /// The byte that stands for a hole. No UTF-8 text holds it.
-pub const HOLE: u8 = 0xFF;
+pub(super) const HOLE: u8 = 0xFF;
 
 /// How sure it is that a value is the one that the script will see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Certainty {
+pub(super) enum Certainty {
     /// Assigned in a branch, or in a loop.
     Maybe,
     /// The default of a variable that whoever submits may set.
@@ -18,7 +18,7 @@ pub enum Certainty {
 
 /// What a hole stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HoleKind {
+pub(super) enum HoleKind {
     /// A variable without a known value.
     Variable,
     /// What a command prints; the hole's name is the command's first word.
@@ -29,7 +29,7 @@ pub enum HoleKind {
 
 /// A part of a text that only the running script knows.
 #[derive(Debug, Clone)]
-pub struct Hole {
+pub(super) struct Hole {
     /// The variable, or the program.
     pub name: Rc<str>,
     /// What it stands for.
@@ -42,7 +42,7 @@ pub struct Hole {
 
 /// Bytes, their places in the script, and the holes among them.
 #[derive(Debug, Clone)]
-pub struct Text {
+pub(super) struct Text {
     bytes: Vec<u8>,
     from: Vec<u32>,
     holes: Vec<(usize, Hole)>,
@@ -58,40 +58,40 @@ impl Default for Text {
 
 impl Text {
     /// A whole script.
-    pub fn script(text: &str) -> Text {
+    pub(super) fn script(text: &str) -> Text {
         let places = 0..u32::try_from(text.len()).unwrap_or(u32::MAX);
         Text { bytes: text.as_bytes().to_vec(), from: places.collect(), ..Text::default() }
     }
 
     /// A text that all stands for one place.
-    pub fn known_at(text: &str, at: u32) -> Text {
+    pub(super) fn known_at(text: &str, at: u32) -> Text {
         Text { bytes: text.as_bytes().to_vec(), from: vec![at; text.len()], ..Text::default() }
     }
 
     /// A text that is one hole.
-    pub fn hole_at(hole: Hole, at: u32) -> Text {
+    pub(super) fn hole_at(hole: Hole, at: u32) -> Text {
         let mut text = Text::default();
         text.push_hole(hole, at);
         text
     }
 
     /// The bytes, holes as [`HOLE`].
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Bytes.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Whether there is neither a byte nor a hole.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// The place of the byte at `index`; of the end, the place behind the last byte.
-    pub fn place(&self, index: usize) -> u32 {
+    pub(super) fn place(&self, index: usize) -> u32 {
         match self.from.get(index) {
             Some(&place) => place,
             None => self.from.last().map_or(0, |last| last.saturating_add(1)),
@@ -99,19 +99,19 @@ impl Text {
     }
 
     /// Adds one byte.
-    pub fn push(&mut self, byte: u8, from: u32) {
+    pub(super) fn push(&mut self, byte: u8, from: u32) {
         self.bytes.push(byte);
         self.from.push(from);
     }
 
     /// Adds a hole.
-    pub fn push_hole(&mut self, hole: Hole, from: u32) {
+    pub(super) fn push_hole(&mut self, hole: Hole, from: u32) {
         self.holes.push((self.bytes.len(), hole));
         self.push(HOLE, from);
     }
 
     /// Adds all of another text.
-    pub fn append(&mut self, other: &Text) {
+    pub(super) fn append(&mut self, other: &Text) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
         self.from.extend_from_slice(&other.from);
@@ -120,7 +120,7 @@ impl Text {
     }
 
     /// Adds the bytes of a range of another text.
-    pub fn append_range(&mut self, other: &Text, start: usize, end: usize) {
+    pub(super) fn append_range(&mut self, other: &Text, start: usize, end: usize) {
         for index in start..end.min(other.len()) {
             match other.hole(index) {
                 Some(hole) => self.push_hole(hole.clone(), other.place(index)),
@@ -130,14 +130,14 @@ impl Text {
     }
 
     /// A part.
-    pub fn slice(&self, start: usize, end: usize) -> Text {
+    pub(super) fn slice(&self, start: usize, end: usize) -> Text {
         let mut part = Text { certainty: self.certainty, ..Text::default() };
         part.append_range(self, start, end);
         part
     }
 
     /// The hole at `index`, if one is there.
-    pub fn hole(&self, index: usize) -> Option<&Hole> {
+    pub(super) fn hole(&self, index: usize) -> Option<&Hole> {
         if self.bytes.get(index) != Some(&HOLE) {
             return None;
         }
@@ -146,23 +146,23 @@ impl Text {
     }
 
     /// All holes, with their places in the script.
-    pub fn holes(&self) -> impl Iterator<Item = (u32, &Hole)> {
+    pub(super) fn holes(&self) -> impl Iterator<Item = (u32, &Hole)> {
         self.holes.iter().map(|(at, hole)| (self.place(*at), hole))
     }
 
     /// The text, when it has no hole.
-    pub fn known(&self) -> Option<&str> {
+    pub(super) fn known(&self) -> Option<&str> {
         if self.holes.is_empty() { std::str::from_utf8(&self.bytes).ok() } else { None }
     }
 
     /// The text before the first hole.
-    pub fn beginning(&self) -> &str {
+    pub(super) fn beginning(&self) -> &str {
         let end = self.holes.first().map_or(self.bytes.len(), |(at, _)| *at);
         std::str::from_utf8(self.bytes.get(..end).unwrap_or_default()).unwrap_or_default()
     }
 
     /// The text as a shell would write it, holes as `$NAME` or `$(program ...)`.
-    pub fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         let mut out = String::new();
         let mut start = 0;
         let literal = |out: &mut String, start: usize, end: usize| {
@@ -182,7 +182,7 @@ impl Text {
     }
 
     /// A whole number, when the text is one and nothing else.
-    pub fn number(&self) -> Option<u64> {
+    pub(super) fn number(&self) -> Option<u64> {
         let text = self.known()?.trim();
         if text.is_empty() || text.len() > 15 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
@@ -191,7 +191,7 @@ impl Text {
     }
 
     /// Words as an unquoted expansion gives them.
-    pub fn words(&self) -> Vec<Text> {
+    pub(super) fn words(&self) -> Vec<Text> {
         let mut words = Vec::new();
         let mut start = None;
         for (index, byte) in self.bytes.iter().enumerate() {

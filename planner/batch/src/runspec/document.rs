@@ -11,7 +11,7 @@ use planner::finding::{Finding, nearest_names};
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Parses `text`, which stands in `path` from line `line_of(byte)` on.
-pub fn parse(path: &str, text: &str, line_of: impl Fn(usize) -> usize) -> Result<Table, Box<Finding>> {
+pub(super) fn parse(path: &str, text: &str, line_of: impl Fn(usize) -> usize) -> Result<Table, Box<Finding>> {
     if text.len() > MAX_BYTES {
         let message = format!("this file has more than {MAX_BYTES} bytes, which is no settings file: {path}");
         return Err(Box::new(Finding::error("toml", text.len() as u64, message)));
@@ -29,25 +29,25 @@ pub fn parse(path: &str, text: &str, line_of: impl Fn(usize) -> usize) -> Result
 }
 
 /// Parses a whole file.
-pub fn parse_file(path: &str, text: &str) -> Result<Table, Box<Finding>> {
+pub(super) fn parse_file(path: &str, text: &str) -> Result<Table, Box<Finding>> {
     parse(path, text, |at| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1)
 }
 
 /// A table with the path of its fields, for messages.
 #[derive(Clone, Copy)]
-pub struct Fields<'a> {
+pub(super) struct Fields<'a> {
     table: Option<&'a Table>,
     prefix: &'a str,
 }
 
 impl<'a> Fields<'a> {
     /// The fields of `table`, called `prefix.key`.
-    pub fn new(table: &'a Table, prefix: &'a str) -> Self {
+    pub(super) fn new(table: &'a Table, prefix: &'a str) -> Self {
         Fields { table: Some(table), prefix }
     }
 
     /// The table at `key`; an absent one has no fields. `prefix` is its full name.
-    pub fn table(self, key: &str, prefix: &'a str) -> Result<Fields<'a>, Box<Finding>> {
+    pub(super) fn table(self, key: &str, prefix: &'a str) -> Result<Fields<'a>, Box<Finding>> {
         match self.get(key) {
             None => Ok(Fields { table: None, prefix }),
             Some(Value::Table(table)) => Ok(Fields { table: Some(table), prefix }),
@@ -56,12 +56,12 @@ impl<'a> Fields<'a> {
     }
 
     /// The value at `key`.
-    pub fn get(self, key: &str) -> Option<&'a Value> {
+    pub(super) fn get(self, key: &str) -> Option<&'a Value> {
         self.table?.get(key)
     }
 
     /// A text.
-    pub fn text(self, key: &str) -> Result<Option<String>, Box<Finding>> {
+    pub(super) fn text(self, key: &str) -> Result<Option<String>, Box<Finding>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A text that may be written as a number.
-    pub fn loose_text(self, key: &str) -> Result<Option<String>, Box<Finding>> {
+    pub(super) fn loose_text(self, key: &str) -> Result<Option<String>, Box<Finding>> {
         match self.get(key) {
             Some(Value::Integer(number)) => Ok(Some(number.to_string())),
             Some(Value::Float(number)) => Ok(Some(number.to_string())),
@@ -79,7 +79,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A switch.
-    pub fn flag(self, key: &str) -> Result<Option<bool>, Box<Finding>> {
+    pub(super) fn flag(self, key: &str) -> Result<Option<bool>, Box<Finding>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Boolean(flag)) => Ok(Some(*flag)),
@@ -88,7 +88,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A whole number from `low` to `high`.
-    pub fn number(self, key: &str, low: u64, high: u64) -> Result<Option<u64>, Box<Finding>> {
+    pub(super) fn number(self, key: &str, low: u64, high: u64) -> Result<Option<u64>, Box<Finding>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
         match number {
@@ -98,7 +98,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A list of texts.
-    pub fn texts(self, key: &str) -> Result<Option<Vec<String>>, Box<Finding>> {
+    pub(super) fn texts(self, key: &str) -> Result<Option<Vec<String>>, Box<Finding>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let Value::Array(items) = value else { return Err(self.wrong(key, value, "a list of strings")) };
         let texts: Option<Vec<String>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A table of texts; numbers and switches are taken as they are written.
-    pub fn strings(self, key: &str) -> Result<BTreeMap<String, String>, Box<Finding>> {
+    pub(super) fn strings(self, key: &str) -> Result<BTreeMap<String, String>, Box<Finding>> {
         let Some(value) = self.get(key) else { return Ok(BTreeMap::new()) };
         let Value::Table(table) = value else { return Err(self.wrong(key, value, "a table of strings")) };
         let text = |(name, value): (&String, &Value)| match value {
@@ -124,7 +124,7 @@ impl<'a> Fields<'a> {
     }
 
     /// What to say of a value of the wrong kind.
-    pub fn wrong(self, key: &str, value: &Value, expected: &str) -> Box<Finding> {
+    pub(super) fn wrong(self, key: &str, value: &Value, expected: &str) -> Box<Finding> {
         let field = format!("{}.{key}", self.prefix);
         let shown = shown(value);
         let message = format!("{field} is {shown} ({}); it must be {expected}", value.type_str());
@@ -132,7 +132,7 @@ impl<'a> Fields<'a> {
     }
 
     /// What to say of a word that is none of `allowed`.
-    pub fn unknown_word(self, key: &str, word: &str, allowed: &[&str]) -> Box<Finding> {
+    pub(super) fn unknown_word(self, key: &str, word: &str, allowed: &[&str]) -> Box<Finding> {
         let field = format!("{}.{key}", self.prefix);
         let message = format!("{field} is {}, and must be one of: {}", json!(word), allowed.join(", "));
         Box::new(Finding::error(&field, word, message).nearest(nearest_names(

@@ -10,7 +10,7 @@ use planner::time::constants::table;
 pub type Splits = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// Those that are part of the project.
-pub const SPLITS: &str = include_str!("../evidence/step_time_splits.json");
+pub(super) const SPLITS: &str = include_str!("../evidence/step_time_splits.json");
 
 /// The same, read.
 ///

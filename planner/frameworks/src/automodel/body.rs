@@ -12,7 +12,7 @@ const SAVED_STEPS: &str = "{ readlink \"$RUN_DIR/checkpoints/LATEST\" || cat \"$
      | awk -F_step_ 'NF > 1 && $NF ~ /^[0-9]+$/ {print $NF + 1}'";
 
 /// The command.
-pub fn payload(writer: &mut Writer<'_>) -> Payload {
+pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
     writer.framework(Framework::Automodel);
     let workdir = writer.workdir();
     let mut payload = Payload::new(Entry::Module("nemo_automodel.cli.app".to_owned()), workdir);

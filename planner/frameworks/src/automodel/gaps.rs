@@ -12,7 +12,7 @@ const CONFIG: &str = "components/distributed/config.py";
 const GRAPHS: &str = "components/models/common/utils.py";
 
 /// Under both strategies.
-pub const COMMON: &[Gap] = &[
+pub(super) const COMMON: &[Gap] = &[
     gap("model", Elsewhere, "the recipe file names the model; it must be the plan's", RECIPE),
     gap("training.seq_len", Elsewhere, "the recipe file's data set decides the length of sequences", RECIPE),
     gap("run.data", Nothing, "the recipe file's data set is trained on", RECIPE),
@@ -118,7 +118,7 @@ pub const COMMON: &[Gap] = &[
 ];
 
 /// Under FSDP2.
-pub const FSDP2: &[Gap] = &[
+pub(super) const FSDP2: &[Gap] = &[
     gap(
         "layout.fsdp.sharded_dtype",
         Elsewhere,
@@ -140,7 +140,7 @@ const REFUSED: &str = "components/distributed/mesh_utils.py";
 const WRAPPED: &str = "components/distributed/megatron_fsdp.py";
 
 /// Under Megatron-FSDP.
-pub const MEGATRON_FSDP: &[Gap] = &[
+pub(super) const MEGATRON_FSDP: &[Gap] = &[
     gap("layout.pp", Only("1"), "its Megatron-FSDP takes no pipeline", REFUSED),
     gap("layout.ep", Only("1"), "its Megatron-FSDP takes no expert parallelism", REFUSED),
     gap("layout.dp_replicate", Only("1"), "its Megatron-FSDP takes no replicas", REFUSED),
@@ -162,4 +162,4 @@ pub const MEGATRON_FSDP: &[Gap] = &[
 ];
 
 /// What FSDP2 alone is told.
-pub const OF_FSDP2: &[Gap] = &each(OF_FULLY_SHARD, "FSDP2's", CONFIG);
+pub(super) const OF_FSDP2: &[Gap] = &each(OF_FULLY_SHARD, "FSDP2's", CONFIG);

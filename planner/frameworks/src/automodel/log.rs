@@ -9,7 +9,7 @@ use crate::log_format::field::field;
 use crate::log_format::{Format, Kind};
 
 /// Its lines.
-pub const FORMATS: &[Format] = &[Format {
+pub(crate) const FORMATS: &[Format] = &[Format {
     framework: "automodel",
     kind: Kind::Whole,
     anchor: "| epoch ",

@@ -13,7 +13,7 @@ use super::recipes::preset_of;
 use super::rows::table;
 
 /// The command.
-pub fn payload(writer: &mut Writer<'_>) -> Payload {
+pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
     writer.framework(Framework::Bridge);
     let workdir = writer.workdir();
     let mut payload = match writer.options.task {

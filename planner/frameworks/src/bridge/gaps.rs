@@ -14,7 +14,7 @@ const MODEL: &str = "megatron/core/transformer/transformer_config.py";
 const DDP: &str = "megatron/core/distributed/distributed_data_parallel_config.py";
 
 /// Of every plan.
-pub const GAPS: &[Gap] = &[
+pub(super) const GAPS: &[Gap] = &[
     loss_scale("the recipe of mixed precision says what losses are multiplied by", PRECISION),
     gap(
         "run.documents.reset_attention",

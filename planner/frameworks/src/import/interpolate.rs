@@ -13,7 +13,7 @@ const MOST: usize = 4096;
 
 /// A value that could not be worked out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unresolved {
+pub(crate) struct Unresolved {
     /// Its dotted path.
     pub path: String,
     /// What stands there.
@@ -24,7 +24,7 @@ pub struct Unresolved {
 
 /// The tree with its references put in place. `given` is what a command line puts above a path. What can't be worked out
 /// is null, and told.
-pub fn resolve(tree: &Value, given: &dyn Fn(&str) -> Option<String>) -> (Value, Vec<Unresolved>) {
+pub(super) fn resolve(tree: &Value, given: &dyn Fn(&str) -> Option<String>) -> (Value, Vec<Unresolved>) {
     let mut resolver = Resolver { tree, given, left: MOST };
     let mut unresolved = Vec::new();
     let resolved = resolver.copy(tree, &mut Vec::new(), &mut unresolved);

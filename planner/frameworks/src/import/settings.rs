@@ -7,7 +7,7 @@ use super::interpolate::{Unresolved, resolve};
 
 /// A tree of sections, with dotted options above it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub(crate) struct Settings {
     tree: Value,
     arguments: Arguments,
     unresolved: Vec<Unresolved>,
@@ -16,7 +16,7 @@ pub struct Settings {
 impl Settings {
     /// Settings of a tree and the words of a command line, where `--section.name value` counts more. References of the
     /// tree to other keys are put in place.
-    pub fn new(tree: Value, words: &[String]) -> Settings {
+    pub(crate) fn new(tree: Value, words: &[String]) -> Settings {
         let arguments = Arguments::of_words(words.iter().map(String::as_str));
         let given = |path: &str| arguments.word(&path.replace('_', "-"));
         let (tree, unresolved) = resolve(&tree, &given);
@@ -26,19 +26,19 @@ impl Settings {
     }
 
     /// Values of some sections whose references could not be put in place, and are taken for absent.
-    pub fn unresolved<'a>(&'a self, sections: &'a [&str]) -> impl Iterator<Item = &'a Unresolved> {
+    pub(crate) fn unresolved<'a>(&'a self, sections: &'a [&str]) -> impl Iterator<Item = &'a Unresolved> {
         self.unresolved
             .iter()
             .filter(|unresolved| unresolved.path.split('.').next().is_some_and(|top| sections.contains(&top)))
     }
 
     /// The value at a dotted path, as text; none where it is absent, null or `none`.
-    pub fn text(&self, path: &str) -> Option<String> {
+    pub(crate) fn text(&self, path: &str) -> Option<String> {
         self.word(path).filter(|text| !text.eq_ignore_ascii_case("none") && text != "null")
     }
 
     /// The value at a dotted path, as text, `none` among others; none where it is absent or null.
-    pub fn word(&self, path: &str) -> Option<String> {
+    pub(crate) fn word(&self, path: &str) -> Option<String> {
         let text = match self.arguments.values(&path.replace('_', "-")) {
             Some(values) => values.first().cloned().unwrap_or_else(|| "true".to_owned()),
             None if self.arguments.has(&negated(path)) => "false".to_owned(),
@@ -52,12 +52,12 @@ impl Settings {
     }
 
     /// The first of several paths that says something.
-    pub fn first(&self, paths: &[&str]) -> Option<String> {
+    pub(crate) fn first(&self, paths: &[&str]) -> Option<String> {
         paths.iter().find_map(|path| self.text(path))
     }
 
     /// What the tree has at a path.
-    pub fn value(&self, path: &str) -> Option<&Value> {
+    pub(crate) fn value(&self, path: &str) -> Option<&Value> {
         path.split('.').try_fold(&self.tree, |tree, name| tree.get(name))
     }
 
@@ -65,7 +65,7 @@ impl Settings {
     ///
     /// # Errors
     /// When it is no number.
-    pub fn size(&self, path: &str) -> Result<Option<u64>, String> {
+    pub(crate) fn size(&self, path: &str) -> Result<Option<u64>, String> {
         Ok(self.whole(path)?.filter(|number| *number >= 1))
     }
 
@@ -73,7 +73,7 @@ impl Settings {
     ///
     /// # Errors
     /// When it is no number.
-    pub fn whole(&self, path: &str) -> Result<Option<u64>, String> {
+    pub(crate) fn whole(&self, path: &str) -> Result<Option<u64>, String> {
         let Some(text) = self.text(path) else { return Ok(None) };
         if let Ok(number) = text.parse() {
             return Ok(Some(number));
@@ -90,7 +90,7 @@ impl Settings {
     ///
     /// # Errors
     /// When it is none.
-    pub fn real(&self, path: &str) -> Result<Option<f64>, String> {
+    pub(crate) fn real(&self, path: &str) -> Result<Option<f64>, String> {
         let Some(text) = self.text(path) else { return Ok(None) };
         match text.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Some(number)),
@@ -99,7 +99,7 @@ impl Settings {
     }
 
     /// A yes or no; absent is no.
-    pub fn flag(&self, path: &str) -> bool {
+    pub(crate) fn flag(&self, path: &str) -> bool {
         self.text(path).is_some_and(|text| matches!(text.to_ascii_lowercase().as_str(), "true" | "1" | "yes"))
     }
 }

@@ -7,30 +7,30 @@ use planner::finding::Finding;
 use planner::parse::parse_plan;
 
 /// What was noticed.
-pub struct Notes {
+pub(crate) struct Notes {
     rule: &'static str,
     findings: Vec<Finding>,
 }
 
 impl Notes {
     /// Nothing yet; `rule` says whose settings are read.
-    pub fn new(rule: &'static str) -> Notes {
+    pub(crate) fn new(rule: &'static str) -> Notes {
         Notes { rule, findings: Vec::new() }
     }
 
     /// Something that the plan leaves out or takes otherwise.
-    pub fn warn(&mut self, field: &str, value: &str, message: &str) {
+    pub(crate) fn warn(&mut self, field: &str, value: &str, message: &str) {
         self.note(Finding::warning(field, value, format!("{value}: {message}")));
     }
 
     /// Adds a finding.
-    pub fn note(&mut self, finding: Finding) {
+    pub(crate) fn note(&mut self, finding: Finding) {
         self.findings.push(finding.rule(self.rule));
     }
 }
 
 /// The plan file, or why there is none.
-pub fn finish(plan: Result<Value, String>, notes: Notes) -> Imported {
+pub(crate) fn finish(plan: Result<Value, String>, notes: Notes) -> Imported {
     let Notes { rule, mut findings } = notes;
     let file = match plan {
         Ok(plan) => match parse_plan(&plan.to_string()) {

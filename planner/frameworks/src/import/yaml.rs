@@ -12,7 +12,7 @@ const MOST_LINES: usize = 20_000;
 ///
 /// # Errors
 /// The line and what is wrong with it.
-pub fn read(text: &str) -> Result<Value, String> {
+pub(crate) fn read(text: &str) -> Result<Value, String> {
     let mut lines = Vec::new();
     for (number, line) in text.lines().take(MOST_LINES).enumerate() {
         let content = without_comment(line).trim_end();

@@ -4,7 +4,7 @@ use planner::wire::Iteration;
 
 /// What a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quantity {
+pub(crate) enum Quantity {
     /// The iteration.
     Step,
     /// Iterations of the training.
@@ -39,7 +39,7 @@ pub enum Quantity {
 
 /// In what it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// As it is.
     One,
     /// Thousandths.
@@ -66,7 +66,7 @@ pub enum Unit {
 
 /// A value of a format.
 #[derive(Debug, Clone, Copy)]
-pub struct Field {
+pub(crate) struct Field {
     /// What stands before the number, whole: words, colon or equals sign.
     pub key: &'static str,
     /// What it is.
@@ -76,14 +76,14 @@ pub struct Field {
 }
 
 /// A field.
-pub const fn field(key: &'static str, quantity: Quantity, unit: Unit) -> Field {
+pub(crate) const fn field(key: &'static str, quantity: Quantity, unit: Unit) -> Field {
     Field { key, quantity, unit }
 }
 
 impl Field {
     /// The value on a line, in its base unit. `closed` says that something stands behind every value, so that one at the
     /// very end was cut off.
-    pub fn find(&self, text: &str, closed: bool) -> Option<f64> {
+    pub(crate) fn find(&self, text: &str, closed: bool) -> Option<f64> {
         let mut from = 0;
         while let Some(at) = text.get(from..)?.find(self.key) {
             let start = from + at;
@@ -145,7 +145,7 @@ fn thousands(rest: &str) -> f64 {
 
 /// The number at the start of a text, and what follows: digits with commas between thousands, a fraction, an exponent;
 /// or `nan`, `inf`.
-pub fn number(text: &str) -> Option<(f64, &str)> {
+pub(crate) fn number(text: &str) -> Option<(f64, &str)> {
     let bytes = text.as_bytes();
     let signed = usize::from(matches!(bytes.first(), Some(b'-' | b'+')));
     for (word, value) in [("nan", f64::NAN), ("infinity", f64::INFINITY), ("inf", f64::INFINITY)] {
@@ -188,7 +188,7 @@ fn three_digits(bytes: &[u8], at: usize) -> bool {
 }
 
 /// Puts a value in its place. One that can't be of its kind is left out.
-pub fn put(iteration: &mut Iteration, quantity: Quantity, value: f64) {
+pub(crate) fn put(iteration: &mut Iteration, quantity: Quantity, value: f64) {
     let whole = (value.is_finite() && (0.0..1e18).contains(&value)).then(|| libm::round(value) as u64);
     let real = value.is_finite().then_some(value);
     let positive = real.filter(|value| *value > 0.0);

@@ -1,13 +1,13 @@
 //! How a framework writes an iteration, as a table, and the one reader of all such tables.
 
-pub mod field;
+pub(crate) mod field;
 
 use field::{Field, Quantity, put};
 use planner::wire::Iteration;
 
 /// What a line of a format does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// It is a whole iteration.
     Whole,
     /// It begins one, whose values stand on the indented lines after it.
@@ -22,7 +22,7 @@ pub enum Kind {
 
 /// A kind of line.
 #[derive(Debug)]
-pub struct Format {
+pub(crate) struct Format {
     /// The framework's name in records.
     pub framework: &'static str,
     /// What the line does.
@@ -41,14 +41,14 @@ pub struct Format {
 
 impl Format {
     /// Whether a line may be of this format.
-    pub fn fits(&self, text: &str) -> bool {
+    pub(crate) fn fits(&self, text: &str) -> bool {
         text.contains(self.anchor)
             && self.also.iter().all(|word| text.contains(word))
             && !self.never.iter().any(|word| text.contains(word))
     }
 
     /// The lines that ran into this one.
-    pub fn pieces<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn pieces<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
         let mut starts: Vec<usize> = text.match_indices(self.anchor).map(|(at, _)| at).collect();
         // What stands before the first anchor belongs to it.
         if let Some(first) = starts.first_mut() {
@@ -59,7 +59,7 @@ impl Format {
     }
 
     /// Reads what the fields find into `iteration`; how many were found.
-    pub fn read(&self, text: &str, iteration: &mut Iteration) -> Found {
+    pub(crate) fn read(&self, text: &str, iteration: &mut Iteration) -> Found {
         let mut found = Found::default();
         for field in self.fields {
             let Some(value) = field.find(text, self.closed) else { continue };
@@ -78,7 +78,7 @@ impl Format {
 
 /// What a line gave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// The iteration's number.
     pub step: bool,
     /// Values besides it.

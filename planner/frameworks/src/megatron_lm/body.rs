@@ -14,12 +14,12 @@ use super::rows::table;
 const FOLDER: &str = "3rdparty/Megatron-LM";
 
 /// How many steps the checkpoint has that Megatron-LM and Megatron Bridge go on from.
-pub const SAVED_STEPS: &str =
+pub(crate) const SAVED_STEPS: &str =
     "grep -xE '[0-9]+' \"$RUN_DIR/checkpoints/latest_checkpointed_iteration.txt\" 2> /dev/null";
 
 /// Megatron-LM and Megatron Bridge empty the note of their newest checkpoint before they write it anew, and refuse to begin with
 /// an empty one, which a job leaves that is ended there. A checkpoint that has its `.metadata` was whole by then.
-pub const REPAIR: &str = r#"# A job that is ended while it notes its newest checkpoint leaves an empty note, and would not start again
+pub(crate) const REPAIR: &str = r#"# A job that is ended while it notes its newest checkpoint leaves an empty note, and would not start again
 newest="$(find "$RUN_DIR/checkpoints" -regex '.*/iter_[0-9]+/\.metadata' 2> /dev/null | sort | tail -n 1 || true)"
 newest="${newest%/.metadata}"
 if [ -n "$newest" ]; then
@@ -35,7 +35,7 @@ fi
 "#;
 
 /// The command.
-pub fn payload(writer: &mut Writer<'_>) -> Payload {
+pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
     writer.framework(Framework::MegatronLm);
     let workdir = writer.workdir();
     let folder = match writer.site.megatron_lm.as_deref() {
@@ -95,7 +95,7 @@ fn saving(writer: &Writer<'_>) -> Vec<String> {
 }
 
 /// The plan as flags, one option a line.
-pub fn arguments(writer: &mut Writer<'_>) -> Vec<String> {
+pub(crate) fn arguments(writer: &mut Writer<'_>) -> Vec<String> {
     let plan = writer.plan;
     for name in plan.model.parts.keys() {
         writer.leaves_out(name);

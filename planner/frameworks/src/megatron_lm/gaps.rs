@@ -80,7 +80,7 @@ fn has_other_layers(model: &Architecture) -> bool {
 }
 
 /// Of every plan.
-pub const GAPS: &[Gap] = &[
+pub(super) const GAPS: &[Gap] = &[
     gap(
         "model.attention",
         Where(|plan| matches!(plan.model.attention, Attention::Shared { .. })),
@@ -279,4 +279,4 @@ pub const GAPS: &[Gap] = &[
 ];
 
 /// What FSDP2 alone is told.
-pub const OF_FSDP2: &[Gap] = &each(OF_FULLY_SHARD, "FSDP2's", DDP);
+pub(super) const OF_FSDP2: &[Gap] = &each(OF_FULLY_SHARD, "FSDP2's", DDP);

@@ -4,7 +4,7 @@ use crate::Family;
 
 /// Families of them, by what they are about.
 #[rustfmt::skip]
-pub const WITHOUT_EFFECT: &[Family] = &[
+pub(super) const WITHOUT_EFFECT: &[Family] = &[
     Family {
         why: "how checkpoints are written and read",
         names: &[

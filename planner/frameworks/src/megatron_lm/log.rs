@@ -27,7 +27,7 @@ const ITERATION: &[Field] = &[
 ];
 
 /// Its lines.
-pub const FORMATS: &[Format] = &[
+pub(crate) const FORMATS: &[Format] = &[
     // Lines of several ranks run into each other, and what begins each is what they are parted at: a date,
     iteration("] iteration "),
     // or nothing before the iteration,

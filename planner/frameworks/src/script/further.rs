@@ -12,7 +12,7 @@ use crate::table::Table;
 
 /// How a framework takes its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub(super) enum Style {
     /// `--name value...` or `--name=value`, dashes as underscores (Megatron-LM).
     Dashed,
     /// `--section.name value`, `--section.name` and `--section.no-name` (torchtitan, NeMo Automodel).
@@ -23,7 +23,7 @@ pub enum Style {
 
 /// The site's further arguments, each quoted, to be written behind the plan's own options so that they win. An
 /// argument that makes of the plan another than was predicted is a finding; `table` has the framework's options.
-pub fn further(writer: &mut Writer<'_>, table: Table, style: Style) -> Vec<String> {
+pub(super) fn further(writer: &mut Writer<'_>, table: Table, style: Style) -> Vec<String> {
     let arguments = writer.further_words();
     if !arguments.is_empty() {
         contradictions(writer, table, style);

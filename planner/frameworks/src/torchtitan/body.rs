@@ -12,7 +12,7 @@ const SAVED_STEPS: &str = "find \"$RUN_DIR/checkpoint\" -name .metadata -o -name
      | sed -n 's|.*/step-\\([0-9]*\\)/[^/]*$|\\1|p' | sort -n | tail -n 1";
 
 /// The command.
-pub fn payload(writer: &mut Writer<'_>) -> Payload {
+pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
     let version = writer.framework(Framework::Torchtitan03);
     let workdir = writer.workdir();
     let mut payload = Payload::new(Entry::Module("torchtitan.train".to_owned()), workdir);
@@ -68,7 +68,7 @@ fn files(writer: &mut Writer<'_>, version: Framework) -> Vec<String> {
 }
 
 /// The plan as options of this version, one a line.
-pub fn arguments(writer: &mut Writer<'_>, version: Framework) -> Vec<String> {
+pub(crate) fn arguments(writer: &mut Writer<'_>, version: Framework) -> Vec<String> {
     let options = options_of(writer, table(version), "debug.seed");
     options.into_iter().map(|(option, word)| spelled(option, &word)).collect()
 }

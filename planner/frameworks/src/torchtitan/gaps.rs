@@ -10,7 +10,7 @@ const MODEL: &str = "torchtitan/models";
 const CHECKPOINTS: &str = "torchtitan/distributed/activation_checkpoint.py";
 
 /// Of every version.
-pub const COMMON: &[Gap] = &[
+pub(super) const COMMON: &[Gap] = &[
     gap("model", Nothing, "the configuration names the model", CONFIG),
     gap("runtime", Nothing, "it runs FSDP2", FSDP),
     gap("run.data", Nothing, "the configuration's data set is trained on", CONFIG),
@@ -47,7 +47,7 @@ pub const COMMON: &[Gap] = &[
 ];
 
 /// Of configurations in TOML.
-pub const OF_02: &[Gap] = &[
+pub(super) const OF_02: &[Gap] = &[
     gap(
         "training.cuda_graphs",
         Where(|plan| plan.training.cuda_graphs != CudaGraphs::None),
@@ -58,10 +58,10 @@ pub const OF_02: &[Gap] = &[
 ];
 
 /// The optimizer's constants in configurations in Python, which are a group's of parameters.
-pub const CONSTANTS: &[Gap] = &constants("torchtitan/components/optimizer/optimizer.py");
+pub(super) const CONSTANTS: &[Gap] = &constants("torchtitan/components/optimizer/optimizer.py");
 
 /// Of configurations in Python.
-pub const OF_03: &[Gap] = &[
+pub(super) const OF_03: &[Gap] = &[
     gap(
         "layout.etp",
         Where(|plan| plan.model.moe.is_some() && plan.layout.etp > 1),

@@ -8,7 +8,7 @@ use crate::log_format::field::field;
 use crate::log_format::{Format, Kind};
 
 /// Its lines.
-pub const FORMATS: &[Format] = &[Format {
+pub(crate) const FORMATS: &[Format] = &[Format {
     framework: "torchtitan",
     kind: Kind::Whole,
     anchor: "step:",

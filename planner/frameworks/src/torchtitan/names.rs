@@ -3,10 +3,10 @@
 use crate::Kind::{self, Words};
 
 /// A norm that no gradient reaches: torchtitan scales by whatever norm it is given.
-pub const NO_CLIPPING: &str = "1e30";
+pub(super) const NO_CLIPPING: &str = "1e30";
 
 /// `parallelism.pipeline_parallel_schedule`, which torch reads in any case.
-pub const SCHEDULES: Kind = Words {
+pub(super) const SCHEDULES: Kind = Words {
     known: &[
         ("1F1B", "1f1b"),
         ("Interleaved1F1B", "interleaved"),

@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 const DEEPEST: usize = 24;
 
 /// Name under which a call's function is kept.
-pub const CALLED: &str = "()";
+pub(super) const CALLED: &str = "()";
 
 /// The configuration that `function` of a module returns. A call is an object of its named arguments, with positional
 /// ones under `0`, `1` and so on; what is not written out is null.
 ///
 /// # Errors
 /// When there is no such function, or it returns nothing that is written out.
-pub fn returned(text: &str, function: &str) -> Result<Value, String> {
+pub(super) fn returned(text: &str, function: &str) -> Result<Value, String> {
     of_function(text, function, 0)
 }
 

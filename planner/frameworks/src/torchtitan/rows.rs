@@ -24,7 +24,7 @@ const CHECKPOINTS: &str = "torchtitan/distributed/activation_checkpoint.py";
 const CLIP: &str = "torchtitan/distributed/utils.py";
 
 /// The option by which a version chooses between kinds of activation checkpoints, after all others.
-pub const CHOICE: &str = "activation-checkpoint";
+pub(super) const CHOICE: &str = "activation-checkpoint";
 
 /// The table of a version.
 pub fn table(version: Framework) -> Table {

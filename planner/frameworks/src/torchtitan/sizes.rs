@@ -20,7 +20,7 @@ const IN_TOKENS: [&str; 4] = [
 
 /// The version whose names a job uses: those that count in tokens, else those of configurations in Python, else those
 /// of TOML files; none for names older than that.
-pub fn version(settings: &Settings) -> Option<Framework> {
+pub(super) fn version(settings: &Settings) -> Option<Framework> {
     if IN_TOKENS.iter().any(|path| settings.text(path).is_some()) {
         return Some(Framework::TorchtitanMain);
     }
@@ -31,7 +31,7 @@ pub fn version(settings: &Settings) -> Option<Framework> {
 }
 
 /// Tokens of a sequence, sequences of a micro batch and of a step.
-pub struct Batch {
+pub(super) struct Batch {
     pub seq_len: u64,
     pub micro: u64,
     pub global: u64,
@@ -41,7 +41,7 @@ pub struct Batch {
 ///
 /// # Errors
 /// When a size is no whole number, or tokens make no whole sequences.
-pub fn batch(settings: &Settings, pipeline: bool, ranks: u64) -> Result<Batch, String> {
+pub(super) fn batch(settings: &Settings, pipeline: bool, ranks: u64) -> Result<Batch, String> {
     if version(settings) == Some(Framework::TorchtitanMain) {
         let size = |path: &str, usual: u64| Ok::<u64, String>(settings.size(path)?.unwrap_or(usual));
         let tokens = size(IN_TOKENS[1], 16_384)?;
@@ -68,7 +68,7 @@ pub fn batch(settings: &Settings, pipeline: bool, ranks: u64) -> Result<Batch, S
 
 /// The kind of activation checkpoints: what the command line chose after its options, else the class of the
 /// configuration, else its mode.
-pub fn checkpoints(settings: &Settings, chosen: Option<&str>) -> String {
+pub(super) fn checkpoints(settings: &Settings, chosen: Option<&str>) -> String {
     let class = match settings.value("activation_checkpoint") {
         Some(Value::Null) => Some("none"),
         Some(section) => section.get(CALLED).and_then(Value::as_str).and_then(|class| {
@@ -88,7 +88,7 @@ pub fn checkpoints(settings: &Settings, chosen: Option<&str>) -> String {
 ///
 /// # Errors
 /// When a size is no whole number.
-pub fn stages(
+pub(super) fn stages(
     settings: &Settings,
     model: &Value,
     pp: u64,

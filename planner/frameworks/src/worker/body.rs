@@ -97,7 +97,7 @@ saved_steps() {
 "#;
 
 /// The whole script.
-pub fn script(writer: &mut Writer<'_>) -> String {
+pub(crate) fn script(writer: &mut Writer<'_>) -> String {
     for finding in planner::rules::executor_limits(writer.plan) {
         writer.note(finding);
     }

@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use super::gathered::Gathered;
-pub use super::marks::Compute;
+pub(super) use super::marks::Compute;
 use super::marks::{Mark, marks};
 use crate::layout::chunks_of_stage;
 use crate::plan::Plan;
@@ -69,7 +69,7 @@ impl Alive {
 
 /// What a step comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub(super) enum Event {
     /// A moment, after what happens then.
     At(At),
     /// A section is gathered for its backward: the buffer of its gather is still there.
@@ -119,7 +119,7 @@ struct Step<'u> {
 const DOUBLED: u64 = 2;
 
 /// Bytes of persistent buffers, there throughout: of gathered weights and of inputs of reductions.
-pub fn persistent(units: &[Gathered], handling: &Handling) -> Alive {
+pub(super) fn persistent(units: &[Gathered], handling: &Handling) -> Alive {
     let mut alive = Alive::default();
     for unit in pairs(units) {
         let of = |size: u64| Wide::from(DOUBLED) * Wide::from(size) * unit.whole;
@@ -515,7 +515,7 @@ impl<'u> Step<'u> {
 }
 
 /// Tells of a step of a stage with these units and this pipeline: with each event what is there, behind it.
-pub fn step(
+pub(super) fn step(
     plan: &Plan,
     stage: u64,
     units: &[Gathered],

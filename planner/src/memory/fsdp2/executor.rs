@@ -109,7 +109,7 @@ struct Known {
 }
 
 /// One layer of a kind.
-pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
+pub(super) fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
     let (at, known) = (&terms.at, terms.layer(kind));
     let saved = match at.plan.training.recompute {
         Granularity::Full => Saved::of(Part::Norms, at.stream()),
@@ -171,7 +171,7 @@ struct Walk<'a> {
 }
 
 /// Elements of the largest part of a parameter that a rank of FSDP2 keeps.
-pub fn updated_at_once(plan: &Plan, units: &[Gathered]) -> Wide {
+pub(super) fn updated_at_once(plan: &Plan, units: &[Gathered]) -> Wide {
     let mesh = plan.mesh();
     let members = Wide::from(mesh.dp_shard * mesh.cp).max(Wide::of(1));
     units.iter().map(|unit| unit.largest).max().unwrap_or(Wide::ZERO).div_ceil(members)
@@ -179,7 +179,7 @@ pub fn updated_at_once(plan: &Plan, units: &[Gathered]) -> Wide {
 
 /// All moments of a step that can be its fullest, on the fullest rank of `stage`, which has these units and updates so many elements
 /// of a parameter at most.
-pub fn walk(
+pub(super) fn walk(
     terms: &Terms<'_>,
     stage: u64,
     units: &[Gathered],

@@ -14,7 +14,7 @@ use crate::units::Wide;
 /// Elements of one unit, as its gathers and reductions see them. With one rank there is nothing to gather: trainers leave
 /// FSDP out.
 #[derive(Debug, Clone, Copy)]
-pub struct Gathered {
+pub(crate) struct Gathered {
     /// What it wraps.
     pub kind: UnitKind,
     /// What of the model that is.
@@ -48,7 +48,7 @@ pub struct Gathered {
 /// Elements of a unit's parameters as the worker computes with them: of what the plan cuts over tensor-parallel ranks by other rules
 /// than its own it uses a part, and matrices that read the same are one.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Computed {
+pub(crate) struct Computed {
     /// Of the embedding, of the output layer, of all else.
     pub parts: [Wide; 3],
     /// Of the largest.
@@ -72,14 +72,14 @@ impl Computed {
     }
 
     /// Of all of them.
-    pub fn all(&self) -> Wide {
+    pub(crate) fn all(&self) -> Wide {
         self.parts.iter().sum()
     }
 }
 
 impl Gathered {
     /// The units of a stage, in the order in which it wraps them.
-    pub fn of_stage(plan: &Plan, stage: u64) -> Vec<Gathered> {
+    pub(crate) fn of_stage(plan: &Plan, stage: u64) -> Vec<Gathered> {
         let mesh = plan.mesh();
         let units = units_of_stage(plan, stage);
         let with = |(unit, section): (&Unit, Section)| {
@@ -137,7 +137,7 @@ impl Gathered {
 impl Gathered {
     /// The units of a plan for Megatron-FSDP whose gradients are split, where a rank computes with `native`, and elements of the
     /// largest part of a parameter that it updates. None where the two don't go together.
-    pub fn of_flat_units(plan: &Plan, native: &RankShards) -> (Vec<Gathered>, Wide) {
+    pub(crate) fn of_flat_units(plan: &Plan, native: &RankShards) -> (Vec<Gathered>, Wide) {
         let Ok(carried) = flat_units(plan, native) else { return (Vec::new(), Wide::ZERO) };
         let of = |unit: &CarriedUnit| {
             let whole = Wide::from(unit.slice * unit.members);

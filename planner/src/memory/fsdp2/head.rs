@@ -8,7 +8,7 @@ use crate::units::Wide;
 
 /// Bytes at the loss.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Loss {
+pub(super) struct Loss {
     /// Kept between the loss and its backward: norm's input and output, log-probabilities, logits that the loop holds.
     pub saved: Saved,
     /// Gradients of log-probabilities and of logits.
@@ -22,7 +22,7 @@ pub struct Loss {
 }
 
 /// The loss of a model with so many prediction modules on this stage.
-pub fn loss(at: &Setting<'_>, modules: u64) -> Loss {
+pub(super) fn loss(at: &Setting<'_>, modules: u64) -> Loss {
     let (plan, settings) = (at.plan, &at.plan.layout.fsdp);
     let parts = if logits_are_gathered(plan) { Wide::of(1) } else { at.tp };
     let logits = at.full * Wide::from(padded_vocabulary(plan)).div_ceil(parts);

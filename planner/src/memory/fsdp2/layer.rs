@@ -14,7 +14,7 @@ use super::{executor, operators};
 
 /// Bytes of one layer for one micro batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TorchLayer {
+pub(crate) struct TorchLayer {
     /// Kept from forward to backward.
     pub saved: Saved,
     /// Everything that backward needs, recomputed or kept.
@@ -26,7 +26,7 @@ pub struct TorchLayer {
 }
 
 /// One layer of a kind.
-pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
+pub(crate) fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
     if terms.at.plan.is_computed_by_the_worker() {
         return executor::layer(terms, kind);
     }
@@ -59,7 +59,7 @@ pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
 }
 
 /// A multi-token-prediction module.
-pub fn mtp_module(terms: &Terms<'_>) -> TorchLayer {
+pub(super) fn mtp_module(terms: &Terms<'_>) -> TorchLayer {
     let layers = terms.at.plan.model.mtp_kinds().into_iter().map(|kind| layer(terms, kind));
     layers.fold(TorchLayer::default(), |sum, next| TorchLayer {
         saved: sum.saved + next.saved,
@@ -77,10 +77,10 @@ fn gathered(at: &Setting<'_>) -> Wide {
 /// Tensors as wide as the stream of the whole sequence that the backward of a compiled layer has at once under tensor
 /// parallelism: gradients, their partial sums and what scatters them, in the order that the compiler chose. Fitted to
 /// the rows 12 and 16 of torchtitan's published pipelines; counted from the operators there are five.
-pub const COMPILED_WIDE_TENSORS: Wide = Wide::of(16);
+pub(crate) const COMPILED_WIDE_TENSORS: Wide = Wide::of(16);
 
 /// Whether layers are compiled that gather the sequence over tensor-parallel ranks.
-pub fn compiles_whole_sequences(plan: &Plan) -> bool {
+pub(crate) fn compiles_whole_sequences(plan: &Plan) -> bool {
     plan.layout.tp > 1 && plan.layout.sp && plan.layout.fsdp.compiled
 }
 

@@ -7,7 +7,7 @@ use crate::shard::fsdp::Section;
 
 /// What is computed between two moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compute {
+pub(super) enum Compute {
     /// Words, and their positions.
     Embedding,
     /// A layer, by its number.
@@ -22,7 +22,7 @@ pub enum Compute {
 
 /// A chunk's forward, in order; its backward is the reverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub(super) enum Mark {
     /// A section begins.
     Enter(Section),
     /// It ends.
@@ -32,7 +32,7 @@ pub enum Mark {
 }
 
 /// The forward of a chunk. A checkpoint over several layers has them all gathered.
-pub fn marks(plan: &Plan, chunk: &Chunk) -> Vec<Mark> {
+pub(super) fn marks(plan: &Plan, chunk: &Chunk) -> Vec<Mark> {
     let (model, training) = (&plan.model, &plan.training);
     let mut found = Vec::new();
     let mut within = |section: Section, compute: &[Compute]| {

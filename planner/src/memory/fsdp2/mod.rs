@@ -16,8 +16,8 @@ mod tests;
 mod walk;
 
 pub use alive::{Alive, At, moments_of_units};
-pub use gathered::Gathered;
-pub use layer::{COMPILED_WIDE_TENSORS, compiles_whole_sequences, layer as torch_layer};
+pub(super) use gathered::Gathered;
+pub(super) use layer::{COMPILED_WIDE_TENSORS, compiles_whole_sequences, layer as torch_layer};
 pub use walk::Moment;
 
 use super::phases::Phase;
@@ -43,13 +43,13 @@ fn walked(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
 }
 
 /// The phases of a step of a stage with these units, each at its fullest moment.
-pub fn phases(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Phase> {
+pub(super) fn phases(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Phase> {
     fullest(walked(terms, stage, units))
 }
 
 /// The phases of a step of a plan for Megatron-FSDP whose gradients are split, as the worker carries it out: `terms` are of the plan
 /// that it computes with, `native` are that plan's shards of a rank.
-pub fn phases_of_flat_units(terms: &Terms<'_>, plan: &Plan, native: &RankShards) -> Vec<Phase> {
+pub(super) fn phases_of_flat_units(terms: &Terms<'_>, plan: &Plan, native: &RankShards) -> Vec<Phase> {
     let (units, updated) = Gathered::of_flat_units(plan, native);
     fullest(executor::walk(terms, 0, &units, &Handling::of(plan), updated))
 }

@@ -44,7 +44,7 @@ impl Products {
 }
 
 /// What a layer of this kind keeps; none where its operators are not known.
-pub fn saved(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
+pub(super) fn saved(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
     let model = &at.plan.model;
     let compiled = at.plan.layout.fsdp.compiled;
     let mut products = Products { saved: Saved::of(Part::Norms, at.stream()), compiled, count: 0 };

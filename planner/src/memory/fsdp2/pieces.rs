@@ -15,7 +15,7 @@ use crate::units::Wide;
 
 /// What a piece is in the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub(super) enum Role {
     /// The embedding, where it is a unit of its own.
     Embedding,
     /// A layer or a prediction module, its experts included.
@@ -26,7 +26,7 @@ pub enum Role {
 
 /// One unit, or a layer's two, of the fullest rank.
 #[derive(Debug, Clone, Copy)]
-pub struct Piece {
+pub(super) struct Piece {
     /// What it is.
     pub role: Role,
     /// Elements while gathered, padding included; 0 where nothing is gathered.
@@ -47,7 +47,7 @@ pub struct Piece {
 
 /// The units of a stage in the order of the forward pass, and the root.
 #[derive(Debug, Clone)]
-pub struct Pieces {
+pub(super) struct Pieces {
     /// All but the root.
     pub list: Vec<Piece>,
     /// Elements of the root while gathered.
@@ -66,14 +66,14 @@ pub struct Pieces {
 
 impl Piece {
     /// Bytes of it while it is at work that are not there from its forward to its backward.
-    pub fn at_work(&self) -> Wide {
+    pub(super) fn at_work(&self) -> Wide {
         if self.stays { Wide::ZERO } else { self.gathered_bytes.saturating_sub(self.kept_part) }
     }
 }
 
 impl Pieces {
     /// Those of `stage`, whose units these are.
-    pub fn of(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Pieces {
+    pub(super) fn of(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Pieces {
         let plan = terms.at.plan;
         let mut found = Pieces {
             list: Vec::new(),
@@ -134,7 +134,7 @@ impl Pieces {
     }
 
     /// The first of the pieces whose gradients are summed whole while piece `count - 1` is at work.
-    pub fn summed_from(&self, count: usize) -> usize {
+    pub(super) fn summed_from(&self, count: usize) -> usize {
         self.apart.iter().copied().filter(|&start| start < count).max().unwrap_or(0)
     }
 }

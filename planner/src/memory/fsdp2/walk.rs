@@ -111,7 +111,7 @@ struct Walk<'a> {
 }
 
 /// All moments of a step of torch that can be its fullest.
-pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
+pub(super) fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
     let plan = terms.at.plan;
     let pieces = Pieces::of(terms, stage, units);
     let settings = &plan.layout.fsdp;

@@ -7,7 +7,7 @@ use crate::units::Wide;
 
 /// Caches of the layers of a stage on one rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cache {
+pub(super) struct Cache {
     /// Bytes for every token of a sequence.
     pub per_token: Wide,
     /// Bytes for a sequence of any length.
@@ -16,7 +16,7 @@ pub struct Cache {
 
 impl Cache {
     /// Of the plan's sequences of a micro batch, full length.
-    pub fn bytes(&self, plan: &Plan) -> Wide {
+    pub(super) fn bytes(&self, plan: &Plan) -> Wide {
         let (tokens, sequences) =
             (Wide::from(plan.training.seq_len), Wide::from(plan.training.micro_batch_size));
         sequences * (tokens * self.per_token + self.per_sequence)
@@ -24,7 +24,7 @@ impl Cache {
 }
 
 /// Caches of a stage.
-pub fn cache(plan: &Plan, stage: u64) -> Cache {
+pub(super) fn cache(plan: &Plan, stage: u64) -> Cache {
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let mut found = Cache::default();
     for (kind, count) in chunks.iter().flat_map(|chunk| plan.model.kinds_in(chunk.layers.clone())) {

@@ -16,7 +16,7 @@ use crate::model::{Architecture, Attention, Branches, QkNorm};
 const LOW_RANK_EPSILON: f64 = 1e-6;
 
 /// Most parts that are kept of one model, and that a plan may name.
-pub const MOST_PARTS: usize = 256;
+pub(crate) const MOST_PARTS: usize = 256;
 
 /// Model types whose code, as transformers 5.23 has it, computes what `Architecture` says: some are compared in tests of
 /// the worker, the others were read. Whatever else is read is planned, and not run.

@@ -18,7 +18,7 @@ const END_ALIGNMENT: u64 = 128;
 
 /// A rank's number among those that reduce dense and expert gradients together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
+pub(crate) struct Slot {
     /// Of dense state.
     pub dense: u64,
     /// Of experts'.
@@ -27,10 +27,10 @@ pub struct Slot {
 
 impl Slot {
     /// The first rank of a stage.
-    pub const FIRST: Slot = Slot { dense: 0, expert: 0 };
+    pub(crate) const FIRST: Slot = Slot { dense: 0, expert: 0 };
 
     /// The last of those that share state; which is dealt the largest tensor of the first round where whole ones are dealt.
-    pub fn last(plan: &Plan) -> Slot {
+    pub(crate) fn last(plan: &Plan) -> Slot {
         let [dense, expert] = owners(plan);
         Slot { dense: dense - 1, expert: expert - 1 }
     }
@@ -48,7 +48,7 @@ fn owners(plan: &Plan) -> [u64; 2] {
 }
 
 /// Whether ranks of a stage keep the state of whole tensors that were dealt to them, and so of unequal sizes.
-pub fn is_dealt(plan: &Plan) -> bool {
+pub(crate) fn is_dealt(plan: &Plan) -> bool {
     by_tensor(plan) && owners(plan) != [1, 1]
 }
 
@@ -111,7 +111,7 @@ pub(super) struct BufferKind {
 
 impl BufferKind {
     /// All kinds, in the order of a rank's buffers: dense, then experts.
-    pub fn all(plan: &Plan) -> Vec<BufferKind> {
+    pub(super) fn all(plan: &Plan) -> Vec<BufferKind> {
         let rules: &[Option<OptimizerKind>] = match plan.training.optimizer.kind {
             OptimizerKind::Muon if by_tensor(plan) => &[None],
             OptimizerKind::Muon => &[Some(OptimizerKind::Adam), Some(OptimizerKind::Muon)],
@@ -123,7 +123,7 @@ impl BufferKind {
     }
 
     /// Whether it holds what this is: routed experts or not, hidden matrices or not.
-    pub fn holds(self, plan: &Plan, expert: bool, matrix: bool) -> bool {
+    pub(super) fn holds(self, plan: &Plan, expert: bool, matrix: bool) -> bool {
         let rule = match (plan.training.optimizer.kind, matrix) {
             (OptimizerKind::Muon, true) => OptimizerKind::Muon,
             (OptimizerKind::Muon, false) => OptimizerKind::Adam,
@@ -227,7 +227,7 @@ fn dealt(all: &[Tensors], expert: bool, matrices: bool, owners: u64, number: u64
 
 /// Whether the step works on an fp32 copy of the rank's part of gradients of two bytes: unless the optimizer reads them as
 /// they are. The worker always does.
-pub fn copies_gradients(plan: &Plan) -> bool {
+pub(crate) fn copies_gradients(plan: &Plan) -> bool {
     let optimizer = &plan.training.optimizer;
     let reads = plan.runtime.facts().state_as_said
         && optimizer.precision_aware

@@ -128,7 +128,7 @@ struct BlockElements {
 
 /// Every block of a plan on one rank of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Blocks(Vec<BlockElements>);
+pub(crate) struct Blocks(Vec<BlockElements>);
 
 /// What a rank of one stage holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -171,7 +171,7 @@ impl StageElements {
 
 impl Blocks {
     /// Blocks of a plan with these kinds of layers.
-    pub fn new(plan: &Plan, kinds: impl Iterator<Item = LayerKind>) -> Blocks {
+    pub(crate) fn new(plan: &Plan, kinds: impl Iterator<Item = LayerKind>) -> Blocks {
         let mut blocks = vec![Block::Embedding { copy: false }, Block::Embedding { copy: true }, Block::Last];
         if plan.model.mtp_layers > 0 {
             blocks.extend([Block::Mtp, Block::FinalNorm, Block::Output]);
@@ -185,12 +185,12 @@ impl Blocks {
     }
 
     /// What a rank of a stage with these chunks holds.
-    pub fn stage(&self, plan: &Plan, chunks: &[Chunk]) -> StageElements {
+    pub(crate) fn stage(&self, plan: &Plan, chunks: &[Chunk]) -> StageElements {
         self.stage_of(plan, chunks, &counted_blocks_of(plan, chunks))
     }
 
     /// The same where the chunks' blocks have been counted, as [`counted_blocks_of`] does.
-    pub fn stage_of(&self, plan: &Plan, chunks: &[Chunk], counted: &[(Block, u64)]) -> StageElements {
+    pub(crate) fn stage_of(&self, plan: &Plan, chunks: &[Chunk], counted: &[(Block, u64)]) -> StageElements {
         let mut found = StageElements::default();
         let mut shapes: Vec<(u64, u64)> = Vec::new();
         for &(block, count) in counted {

@@ -13,7 +13,7 @@ use crate::shard::{Family, ParamShard, RankShards};
 use crate::wire::RankRole;
 
 /// Everything that `rank` keeps from step to step.
-pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
+pub(crate) fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
     match plan.role_of(rank) {
         None => shards_at(plan, rank, coordinates(&plan.layout, rank)),
         Some(RankRole::Inactive) => RankShards { rank, params: Vec::new(), buffers: Vec::new(), fsdp: None },
@@ -22,7 +22,7 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
 }
 
 /// Names of all parameters of the model, as the ranks' slices have them.
-pub fn parameter_names(plan: &Plan) -> BTreeSet<String> {
+pub(crate) fn parameter_names(plan: &Plan) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (block, layer) in (0..plan.layout.pp).flat_map(|stage| blocks(plan, stage)) {
         for parameter in parameters_of(plan, block) {

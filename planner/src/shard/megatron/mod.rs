@@ -9,7 +9,7 @@ use buffers::with_rows_of_extras;
 pub(crate) use buffers::{PARAM_ALIGNMENT, Slot, buffers, copies_gradients, is_dealt};
 pub(crate) use elements::{Blocks, is_quantised, recipe_layers};
 pub use elements::{Elements, StageElements, Updated};
-pub use list::{parameter_names, rank_shards};
+pub(crate) use list::{parameter_names, rank_shards};
 
 use super::{BufferShard, Family, Holders};
 use crate::layout::{Chunk, GroupKind, chunks_of_stage, first_rank_of_stage};
@@ -215,18 +215,18 @@ pub(super) fn parameters_per_rank_max(plan: &Plan) -> u64 {
 }
 
 /// Families of everything that a rank of `stage` holds.
-pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
+pub(crate) fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
     let blocks = counted_blocks(plan, stage);
     blocks.into_iter().flat_map(|(block, count)| block_families(plan, block, count)).collect()
 }
 
 /// Buffers of the last rank of `stage`.
-pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
+pub(crate) fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
     buffers(plan, &StageElements::of(plan, stage), Slot::last(plan))
 }
 
 /// Ranks of `stage`, each of which holds these elements, by what state they keep.
-pub fn holders(plan: &Plan, stage: u64, held: &StageElements) -> Vec<Holders> {
+pub(crate) fn holders(plan: &Plan, stage: u64, held: &StageElements) -> Vec<Holders> {
     let (first, count) = (first_rank_of_stage(&plan.layout, stage), plan.world_size() / plan.layout.pp);
     let last = buffers(plan, held, Slot::last(plan));
     if !is_dealt(plan) {

@@ -16,7 +16,7 @@ pub(super) enum Type {
 
 impl Type {
     /// Its name in torch.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Type::F64 => "float64",
             Type::F32 => "float32",

@@ -10,18 +10,18 @@ pub(super) struct Pickle {
 }
 
 impl Pickle {
-    pub fn new() -> Pickle {
+    pub(super) fn new() -> Pickle {
         Pickle { bytes: vec![0x80, 2], known: BTreeMap::new() }
     }
 
     /// All of it.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
         self.bytes.push(b'.');
         self.bytes
     }
 
     /// A class or function of a module.
-    pub fn global(&mut self, module: &'static str, name: &'static str) -> &mut Pickle {
+    pub(super) fn global(&mut self, module: &'static str, name: &'static str) -> &mut Pickle {
         if let Some(place) = self.known.get(&(module, name)) {
             // LONG_BINGET
             self.bytes.push(b'j');
@@ -37,14 +37,14 @@ impl Pickle {
         self
     }
 
-    pub fn text(&mut self, text: &str) -> &mut Pickle {
+    pub(super) fn text(&mut self, text: &str) -> &mut Pickle {
         self.bytes.push(b'X');
         self.bytes.extend((text.len() as u32).to_le_bytes());
         self.bytes.extend(text.as_bytes());
         self
     }
 
-    pub fn number(&mut self, number: u64) -> &mut Pickle {
+    pub(super) fn number(&mut self, number: u64) -> &mut Pickle {
         if let Ok(number) = i32::try_from(number) {
             self.bytes.push(b'J');
             self.bytes.extend(number.to_le_bytes());
@@ -57,22 +57,22 @@ impl Pickle {
         self
     }
 
-    pub fn no(&mut self) -> &mut Pickle {
+    pub(super) fn no(&mut self) -> &mut Pickle {
         self.put(0x89)
     }
 
-    pub fn nothing(&mut self) -> &mut Pickle {
+    pub(super) fn nothing(&mut self) -> &mut Pickle {
         self.put(b'N')
     }
 
     /// A tuple of what is written.
-    pub fn tuple(&mut self, write: impl FnOnce(&mut Pickle)) -> &mut Pickle {
+    pub(super) fn tuple(&mut self, write: impl FnOnce(&mut Pickle)) -> &mut Pickle {
         self.put(b'(');
         write(self);
         self.put(b't')
     }
 
-    pub fn numbers(&mut self, numbers: &[u64]) -> &mut Pickle {
+    pub(super) fn numbers(&mut self, numbers: &[u64]) -> &mut Pickle {
         self.tuple(|pickle| {
             for number in numbers {
                 pickle.number(*number);
@@ -81,31 +81,31 @@ impl Pickle {
     }
 
     /// A list of what is written.
-    pub fn list(&mut self, write: impl FnOnce(&mut Pickle)) -> &mut Pickle {
+    pub(super) fn list(&mut self, write: impl FnOnce(&mut Pickle)) -> &mut Pickle {
         self.put(b']').put(b'(');
         write(self);
         self.put(b'e')
     }
 
     /// A dictionary of what is written: a key, its value, and so on.
-    pub fn dictionary(&mut self, write: impl FnOnce(&mut Pickle)) -> &mut Pickle {
+    pub(super) fn dictionary(&mut self, write: impl FnOnce(&mut Pickle)) -> &mut Pickle {
         self.put(b'}').put(b'(');
         write(self);
         self.put(b'u')
     }
 
     /// Calls the function that is written first with the tuple that is written then.
-    pub fn call(&mut self) -> &mut Pickle {
+    pub(super) fn call(&mut self) -> &mut Pickle {
         self.put(b'R')
     }
 
     /// Gives a tuple to whoever loads this, who knows by it what stands here.
-    pub fn persistent(&mut self) -> &mut Pickle {
+    pub(super) fn persistent(&mut self) -> &mut Pickle {
         self.put(b'Q')
     }
 
     /// An object of a class, which has these attributes: a name, its value, and so on.
-    pub fn object(
+    pub(super) fn object(
         &mut self,
         module: &'static str,
         class: &'static str,
@@ -115,12 +115,12 @@ impl Pickle {
     }
 
     /// An object of a class without anything; behind it stands what [`Pickle::state`] gives it.
-    pub fn begun(&mut self, module: &'static str, class: &'static str) -> &mut Pickle {
+    pub(super) fn begun(&mut self, module: &'static str, class: &'static str) -> &mut Pickle {
         self.global(module, class).put(b')').put(0x81)
     }
 
     /// Gives an object what is written behind it.
-    pub fn state(&mut self) -> &mut Pickle {
+    pub(super) fn state(&mut self) -> &mut Pickle {
         self.put(b'b')
     }
 

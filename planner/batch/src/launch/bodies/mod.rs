@@ -1,7 +1,7 @@
 //! What runs and is no framework with options, and what scripts of several share. Frameworks are in `frameworks`; names, files
 //! and commits that they were read from in `docs/frameworks.md`.
 
-pub mod command;
+pub(super) mod command;
 
 use super::writer::Writer;
 use planner::finding::Finding;

@@ -4,18 +4,18 @@
 mod simple;
 mod words;
 
-pub use words::first_word;
+pub(super) use words::first_word;
 
 use super::syntax::{Block, Item, Operator, Part, Script, Simple, Trouble};
 use super::text::Text;
 
 /// Reads a script.
-pub fn parse(text: &Text) -> (Script, Vec<(u32, Trouble)>) {
+pub(super) fn parse(text: &Text) -> (Script, Vec<(u32, Trouble)>) {
     parse_at_depth(text, 0)
 }
 
 /// Reads a script that stands inside of another, `depth` deep.
-pub fn parse_at_depth(text: &Text, depth: u8) -> (Script, Vec<(u32, Trouble)>) {
+pub(super) fn parse_at_depth(text: &Text, depth: u8) -> (Script, Vec<(u32, Trouble)>) {
     let mut parser = Parser {
         text,
         bytes: text.bytes(),

@@ -316,7 +316,7 @@ impl Parser<'_> {
 }
 
 /// The name of the first program of a script.
-pub fn first_word(script: &Script, text: &Text) -> String {
+pub(crate) fn first_word(script: &Script, text: &Text) -> String {
     let first = script.items.iter().find_map(|item| match item {
         Item::Simple(simple) => simple.words.first(),
         _ => None,

@@ -7,7 +7,7 @@ use crate::shell::is_time_limit;
 use planner::finding::nearest_names;
 
 /// Looks at the directives.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let job = context.job;
     for given in &job.given {
         name(given, notes);
@@ -124,7 +124,7 @@ fn placeholder(given: &Given, notes: &mut Notes<'_>) {
 }
 
 /// `<NAME>` in a text.
-pub fn placeholder_in(text: &str) -> Option<&str> {
+pub(super) fn placeholder_in(text: &str) -> Option<&str> {
     let start = text.find('<')?;
     let end = start + text.get(start..)?.find('>')?;
     let name = text.get(start + 1..end)?;

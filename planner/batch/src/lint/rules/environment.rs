@@ -5,7 +5,7 @@ use super::super::text::Certainty;
 use super::Context;
 
 /// Looks at what is set for NCCL, CUDA and Megatron.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let several = context.job.is_multi_node();
     let mut settings: Vec<(&str, &super::super::text::Text, u32)> = Vec::new();
     for assigned in &context.facts.assigned {

@@ -21,7 +21,7 @@ fn is_of_task(name: &str) -> bool {
 }
 
 /// Looks at what is expanded where.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     for call in &context.facts.calls {
         if call.payload && context.step_of(call).is_none_or(|step| step.is_parallel()) {
             for field in &call.fields {

@@ -5,7 +5,7 @@ use super::super::notes::Notes;
 use super::Context;
 
 /// Looks at what becomes of statuses.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     if !context.job.is_batch() {
         return;
     }

@@ -4,7 +4,7 @@ use super::super::MAX_SCRIPT_BYTES;
 use super::super::notes::Notes;
 
 /// Looks at the bytes.
-pub fn file(script: &[u8], notes: &mut Notes<'_>) {
+pub(crate) fn file(script: &[u8], notes: &mut Notes<'_>) {
     if script.len() > MAX_SCRIPT_BYTES {
         notes.note(
             "script-too-large",

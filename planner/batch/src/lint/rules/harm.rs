@@ -24,7 +24,7 @@ const SAVES: [&str; 12] = [
 ];
 
 /// Looks for checkpoints that are removed or moved away.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let saved = saved(context);
     for (field, harm) in harm::of(context.facts) {
         let path = field.text.shown();

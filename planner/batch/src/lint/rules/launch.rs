@@ -8,7 +8,7 @@ use super::super::walk::{Field, is_rank};
 use super::Context;
 
 /// Looks at torchrun and accelerate.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     for launcher in &context.launchers {
         let call = context.call(launcher.call);
         double_spawn(context, launcher, call, notes);

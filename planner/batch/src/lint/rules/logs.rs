@@ -7,7 +7,7 @@ use super::super::walk::Field;
 use super::Context;
 
 /// Looks at where things are written.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     made_in_container(context, notes);
     unshared(context, notes);
     caches(context, notes);

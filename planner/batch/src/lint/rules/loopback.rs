@@ -22,7 +22,7 @@ const ADDRESSES: [&str; 8] = [
 const FIX: &str = "take the first host in the batch script, and let it fail: MASTER_ADDR=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 1p)\"";
 
 /// Looks at what an address falls back to.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let several = context.job.is_multi_node()
         || context.launchers.iter().any(|launcher| launcher.is_multi_node(context.job));
     for call in &context.facts.calls {

@@ -18,7 +18,7 @@ mod sizes;
 mod steps;
 mod sync;
 
-pub use file::file;
+pub(super) use file::file;
 
 use super::facts::{Call, Facts};
 use super::job::Job;
@@ -33,7 +33,7 @@ fn clip(text: &str) -> String {
 }
 
 /// A script that was read.
-pub struct Script<'a> {
+pub(super) struct Script<'a> {
     /// Its text.
     pub source: &'a str,
     /// What it asks of Slurm.
@@ -45,7 +45,7 @@ pub struct Script<'a> {
 }
 
 /// A script with its steps and launchers.
-pub struct Context<'a> {
+pub(super) struct Context<'a> {
     /// Its text.
     pub source: &'a str,
     /// What it asks of Slurm.
@@ -60,18 +60,18 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// The call at an index of [`Facts::calls`].
-    pub fn call(&self, index: usize) -> &Call {
+    pub(super) fn call(&self, index: usize) -> &Call {
         &self.facts.calls[index]
     }
 
     /// The step that runs a call.
-    pub fn step_of(&self, call: &Call) -> Option<&Step> {
+    pub(super) fn step_of(&self, call: &Call) -> Option<&Step> {
         let index = call.step?;
         self.steps.iter().find(|step| step.call == index)
     }
 
     /// Whether tasks of several nodes run a call.
-    pub fn spans_nodes(&self, call: &Call) -> bool {
+    pub(super) fn spans_nodes(&self, call: &Call) -> bool {
         match self.step_of(call) {
             Some(step) => step.nodes.is_some_and(|nodes| nodes > 1),
             None => false,
@@ -80,7 +80,7 @@ impl Context<'_> {
 }
 
 /// Applies every rule.
-pub fn all(script: &Script<'_>, notes: &mut Notes<'_>) {
+pub(super) fn all(script: &Script<'_>, notes: &mut Notes<'_>) {
     let context = Context {
         source: script.source,
         job: script.job,

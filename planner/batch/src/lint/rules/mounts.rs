@@ -20,7 +20,7 @@ struct Mount {
 }
 
 /// Looks at steps in containers whose mounts are known.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     for step in context.steps.iter().filter(|step| step.container) {
         let Some(mounts) = mounts(context, step) else { continue };
         if !mounts.is_empty() {

@@ -7,7 +7,7 @@ use super::super::options::Given;
 use super::Context;
 
 /// Looks at jobs that ask to be queued again.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     overwritten(context, notes);
     let Some(asked) = asked(context) else { return };
     if let Some(given) = asked {

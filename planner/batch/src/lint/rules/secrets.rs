@@ -23,7 +23,7 @@ const FIX: &str =
     "export it in the shell that submits, and test it in the script: : \"${NAME:?must be exported}\"";
 
 /// Looks for secrets.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     for assigned in &context.facts.assigned {
         let literal = assigned.value.known().is_some_and(is_value) && is_typed(&assigned.value);
         if literal

@@ -7,7 +7,7 @@ use super::Context;
 use super::directives::placeholder_in;
 
 /// What the shell could not read.
-pub fn trouble(trouble: &[(u32, Trouble)], notes: &mut Notes<'_>) {
+pub(super) fn trouble(trouble: &[(u32, Trouble)], notes: &mut Notes<'_>) {
     for (at, trouble) in trouble {
         let (message, fix) = match trouble {
             Trouble::Quote => ("this quote has no partner: everything behind it is one word", "close it"),
@@ -26,7 +26,7 @@ pub fn trouble(trouble: &[(u32, Trouble)], notes: &mut Notes<'_>) {
 }
 
 /// Looks at commands and variables.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     for call in &context.facts.calls {
         if call.payload {
             continue;

@@ -7,7 +7,7 @@ use super::Context;
 use crate::shell::limit_seconds;
 
 /// Looks at --signal, trap and requeue.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let traps: Vec<_> =
         context.facts.calls.iter().filter(|call| call.name() == "trap" && call.step.is_none()).collect();
     let requeues = context.facts.calls.iter().find(|call| {

@@ -38,7 +38,7 @@ struct Given {
 }
 
 /// Looks at training commands.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let mut looked = 0;
     for (index, call) in context.facts.calls.iter().enumerate() {
         if !call.is_own() || call.fields.len() < 3 || super::super::facts::is_remote(call.name()) {

@@ -7,7 +7,7 @@ use super::super::step::Step;
 use super::Context;
 
 /// Looks at the steps.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     for step in &context.steps {
         let call = context.call(step.call);
         pyxis(call, notes);

@@ -5,7 +5,7 @@ use super::super::notes::Notes;
 use super::Context;
 
 /// Looks at uv and pip in steps.
-pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let locked = context
         .facts
         .calls
@@ -38,7 +38,7 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
 }
 
 /// What changes an environment: where, and the words that do it.
-pub fn changes(call: &Call) -> Option<(u32, u32, &'static str)> {
+pub(super) fn changes(call: &Call) -> Option<(u32, u32, &'static str)> {
     let fields = &call.fields;
     let program = fields
         .iter()

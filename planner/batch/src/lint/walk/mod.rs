@@ -27,7 +27,7 @@ const MOST_CALLS: usize = 50_000;
 
 /// A word as the command gets it.
 #[derive(Debug, Clone)]
-pub struct Field {
+pub(super) struct Field {
     /// What it says.
     pub text: Text,
     /// Where its word begins in the script.
@@ -42,24 +42,24 @@ pub struct Field {
 
 impl Field {
     /// The bytes of a range, at their own place.
-    pub fn part(&self, start: usize, end: usize) -> Field {
+    pub(super) fn part(&self, start: usize, end: usize) -> Field {
         let at = self.text.place(start).max(self.at);
         Field { text: self.text.slice(start, end), at, ..self.clone() }
     }
 
     /// The last part of a path.
-    pub fn base(&self) -> &str {
+    pub(super) fn base(&self) -> &str {
         let text = self.text.known().unwrap_or_default();
         text.rsplit('/').next().unwrap_or_default()
     }
 
     /// Whether it is this text and nothing else.
-    pub fn is(&self, text: &str) -> bool {
+    pub(super) fn is(&self, text: &str) -> bool {
         self.text.known() == Some(text)
     }
 
     /// Whether it may become several words, or none.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.text.len() == 1 && self.text.holes().next().is_some_and(|(_, hole)| hole.splits)
     }
 }
@@ -96,7 +96,7 @@ struct Frame {
 }
 
 /// The walker.
-pub struct Walker<'a> {
+pub(super) struct Walker<'a> {
     job: &'a Job,
     facts: Facts,
     shells: Vec<Shell>,
@@ -110,7 +110,7 @@ pub struct Walker<'a> {
 }
 
 /// Walks a script that [`super::parse::parse`] read.
-pub fn walk(script: &Script, text: &Text, job: &Job) -> Facts {
+pub(super) fn walk(script: &Script, text: &Text, job: &Job) -> Facts {
     let mut walker = Walker {
         job,
         facts: Facts::default(),
@@ -128,7 +128,7 @@ pub fn walk(script: &Script, text: &Text, job: &Job) -> Facts {
 }
 
 /// Variables by which a command says which rank or node it is.
-pub fn is_rank(name: &str) -> bool {
+pub(super) fn is_rank(name: &str) -> bool {
     matches!(
         name,
         "SLURM_LOCALID"
@@ -465,7 +465,7 @@ fn literal(word: &Word, text: &Text) -> String {
 }
 
 /// The script among the words of a command that starts a shell, and that shell's `$0`, `$1`, ...
-pub fn body_of(fields: &[Field]) -> Option<(Text, Vec<Text>)> {
+pub(super) fn body_of(fields: &[Field]) -> Option<(Text, Vec<Text>)> {
     let shell = fields.iter().position(|field| matches!(field.base(), "bash" | "sh" | "zsh" | "dash"))?;
     let mut index = shell + 1;
     let mut runs = false;

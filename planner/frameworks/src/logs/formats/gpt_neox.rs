@@ -7,7 +7,7 @@ use crate::log_format::field::field;
 use crate::log_format::{Format, Kind};
 
 /// Its lines.
-pub const FORMATS: &[Format] = &[Format {
+pub(super) const FORMATS: &[Format] = &[Format {
     framework: "gpt_neox",
     kind: Kind::Whole,
     anchor: "samples/sec:",

@@ -10,7 +10,7 @@ use crate::log_format::field::field;
 use crate::log_format::{Format, Kind};
 
 /// Its lines.
-pub const FORMATS: &[Format] = &[
+pub(super) const FORMATS: &[Format] = &[
     Format {
         framework: "huggingface",
         kind: Kind::Numberless,

@@ -9,7 +9,7 @@ use crate::log_format::field::field;
 use crate::log_format::{Format, Kind};
 
 /// Its lines.
-pub const FORMATS: &[Format] = &[Format {
+pub(super) const FORMATS: &[Format] = &[Format {
     framework: "lightning",
     kind: Kind::Whole,
     anchor: "%|",

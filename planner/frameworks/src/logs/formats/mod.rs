@@ -20,7 +20,7 @@ use crate::log_format::Format;
 use crate::{automodel, bridge, megatron_lm, torchtitan};
 
 /// The frameworks' tables, in the order in which a line is tried.
-pub const NAMED: &[&[Format]] = &[
+pub(super) const NAMED: &[&[Format]] = &[
     gpt_neox::FORMATS,
     megatron_lm::log::FORMATS,
     bridge::log::FORMATS,
@@ -44,4 +44,4 @@ pub const NAMED: &[&[Format]] = &[
 pub const UNKNOWN: &str = "other";
 
 /// Lines of no framework.
-pub const OTHER: &[Format] = other::FORMATS;
+pub(super) const OTHER: &[Format] = other::FORMATS;

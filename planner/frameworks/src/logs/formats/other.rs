@@ -6,7 +6,7 @@ use crate::log_format::field::field;
 use crate::log_format::{Format, Kind};
 
 /// Its lines.
-pub const FORMATS: &[Format] = &[Format {
+pub(super) const FORMATS: &[Format] = &[Format {
     framework: "other",
     kind: Kind::Whole,
     anchor: "oss",

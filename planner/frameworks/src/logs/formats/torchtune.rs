@@ -8,7 +8,7 @@ use crate::log_format::field::field;
 use crate::log_format::{Format, Kind};
 
 /// Its lines.
-pub const FORMATS: &[Format] = &[
+pub(super) const FORMATS: &[Format] = &[
     Format {
         framework: "torchtune",
         kind: Kind::Whole,

@@ -8,7 +8,7 @@ use planner::finding::clip;
 use planner::model::{DeltaNet, LayerKind, Mamba2};
 
 /// Megatron-Core's Mamba mixer: heads of 64 by default, twice the hidden size in all.
-pub fn mamba(arguments: &Arguments, hidden: u64) -> Result<Mamba2, String> {
+pub(super) fn mamba(arguments: &Arguments, hidden: u64) -> Result<Mamba2, String> {
     let head_dim = arguments.number("mamba-head-dim")?.unwrap_or(64).max(1);
     Ok(Mamba2 {
         heads: arguments.number("mamba-num-heads")?.unwrap_or(hidden.saturating_mul(2) / head_dim),
@@ -23,7 +23,7 @@ pub fn mamba(arguments: &Arguments, hidden: u64) -> Result<Mamba2, String> {
 }
 
 /// Gated delta nets in place of attention, as Qwen3-Next has them; other variants are not planned.
-pub fn delta_net(arguments: &Arguments) -> Result<Option<DeltaNet>, String> {
+pub(super) fn delta_net(arguments: &Arguments) -> Result<Option<DeltaNet>, String> {
     let Some(variant) = arguments.word("experimental-attention-variant") else { return Ok(None) };
     if variant != "gated_delta_net" {
         return Err(format!(
@@ -42,7 +42,7 @@ pub fn delta_net(arguments: &Arguments) -> Result<Option<DeltaNet>, String> {
 
 /// `--linear-attention-freq`: a number n leaves attention in every n-th layer; a list such as `([1]*3+[0]*1)*2` says it
 /// for each, 0 for attention.
-pub fn mix_otherwise(kinds: &mut [LayerKind], text: Option<&str>) -> Result<(), String> {
+pub(super) fn mix_otherwise(kinds: &mut [LayerKind], text: Option<&str>) -> Result<(), String> {
     const NAME: &str = "linear-attention-freq";
     let text = text.ok_or("--linear-attention-freq is missing")?;
     let linear = all_but_every(NAME, text, kinds.len())?;
@@ -54,7 +54,7 @@ pub fn mix_otherwise(kinds: &mut [LayerKind], text: Option<&str>) -> Result<(), 
 
 /// `--window-size` in the layers that `--window-attn-skip-freq` leaves it, and no rotation in those that `--no-rope-freq`
 /// names: put into `attention`, which is the first layer's, and into `kinds`; the other attentions, where there are some.
-pub fn scores(
+pub(super) fn scores(
     arguments: &Arguments,
     kinds: &mut [LayerKind],
     attention: &mut Value,

@@ -21,7 +21,7 @@ const NEMOTRON_FILE: &str = "nemotron_2_256k";
 ///
 /// # Errors
 /// What is missing or can't be read, as a sentence.
-pub fn complete(arguments: &Arguments, model: &mut Value) -> Result<Option<Vec<u64>>, String> {
+pub(super) fn complete(arguments: &Arguments, model: &mut Value) -> Result<Option<Vec<u64>>, String> {
     let need = |value: &Value, name: &str| value.as_u64().ok_or_else(|| format!("--{name} is missing"));
     let hidden = need(&model["hidden_size"], "hidden-size")?;
     let heads = need(&model["attention"]["heads"], "num-attention-heads")?;

@@ -10,7 +10,7 @@ const LONGEST_PATTERN: usize = 4096;
 ///
 /// # Errors
 /// When it is neither.
-pub fn frequency_kinds(text: Option<&str>, layers: u64) -> Result<Vec<LayerKind>, String> {
+pub(super) fn frequency_kinds(text: Option<&str>, layers: u64) -> Result<Vec<LayerKind>, String> {
     const NAME: &str = "moe-layer-freq";
     let kind = |experts: bool| if experts { LayerKind::MOE } else { LayerKind::DENSE };
     let layers = layers.min(planner::model::MAX_LAYERS);
@@ -22,12 +22,12 @@ pub fn frequency_kinds(text: Option<&str>, layers: u64) -> Result<Vec<LayerKind>
     }
 }
 
-pub fn wrong_list(name: &str, text: &str) -> String {
+pub(super) fn wrong_list(name: &str, text: &str) -> String {
     format!("--{name} is `{text}`, neither a number nor a list with an entry for each layer")
 }
 
 /// A list of zeros and ones with an entry for each layer, as sums of products of lists: `[0]*3+[1]*12`.
-pub fn listed(name: &str, text: &str, layers: usize) -> Result<Vec<bool>, String> {
+pub(super) fn listed(name: &str, text: &str, layers: usize) -> Result<Vec<bool>, String> {
     let wrong = || wrong_list(name, text);
     let repeated = |text: &str| match text.rsplit_once('*') {
         Some((list, times)) if !times.contains([']', ')']) => {
@@ -55,7 +55,7 @@ pub fn listed(name: &str, text: &str, layers: usize) -> Result<Vec<bool>, String
 
 /// `M-M*E|ME/*E`: a letter for each layer (M Mamba, - MLP, * attention, E experts), stages apart by `|`, then the layers
 /// of each multi-token-prediction module after `/`.
-pub struct HybridPattern {
+pub(super) struct HybridPattern {
     /// Kinds of the layers.
     pub layers: Vec<LayerKind>,
     /// Kinds of the layers of a prediction module.
@@ -69,7 +69,7 @@ impl HybridPattern {
     ///
     /// # Errors
     /// A letter that is none, or too many.
-    pub fn read(text: &str) -> Result<HybridPattern, String> {
+    pub(super) fn read(text: &str) -> Result<HybridPattern, String> {
         if text.len() > LONGEST_PATTERN {
             return Err(format!("--hybrid-layer-pattern is longer than {LONGEST_PATTERN}"));
         }
@@ -95,7 +95,7 @@ impl HybridPattern {
 }
 
 /// Stages of so many layers each, as Megatron writes a layout.
-pub fn layout_of(stages: &[u64], modules: u64) -> String {
+pub(super) fn layout_of(stages: &[u64], modules: u64) -> String {
     let mut text = String::from("E");
     for (number, layers) in stages.iter().enumerate() {
         if number > 0 {

@@ -60,7 +60,7 @@ fn head_dim(said: Options) -> Option<u64> {
     whole(said, "kv-channels").or_else(divided)
 }
 
-pub const ATTENTION: &[Row] = &[
+pub(super) const ATTENTION: &[Row] = &[
     row("kv-channels", "model.attention.head_dim", Beside(grouped, &Number), MODEL)
         .when(is_grouped)
         .bytes(SIZE),

@@ -13,7 +13,7 @@ const TOKENS: &str = "tokens of a micro batch, micro batches of a step";
 const TYPES: Effect = Effect::Bytes("types of weights and gradients");
 const SAVED: Effect = Effect::Bytes("what matrices save of their inputs; quantised weights and their copies");
 
-pub const BATCH: &[Row] = &[
+pub(super) const BATCH: &[Row] = &[
     row("encoder-seq-length", "training.seq_len", Read(&Number), ARGUMENTS).bytes(TOKENS),
     row("seq-length", "training.seq_len", Number, ARGUMENTS).bytes(TOKENS),
     row("micro-batch-size", "training.micro_batch_size", Number, TRAINING).usual("1").bytes(TOKENS),
@@ -23,7 +23,7 @@ pub const BATCH: &[Row] = &[
 ];
 
 /// Types of main gradients and of the optimizer's state.
-pub const STATE_TYPES: Kind = Words {
+pub(super) const STATE_TYPES: Kind = Words {
     known: &[("fp32", "fp32"), ("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "fp8"), ("auto", "fp32")],
     lacks: "there are fp32, bf16 and fp16",
 };
@@ -87,7 +87,7 @@ fn keeps(said: Options) -> bool {
     on(said, "first-last-layers-bf16")
 }
 
-pub const PRECISION: &[Row] = &[
+pub(super) const PRECISION: &[Row] = &[
     row(
         "fp16",
         "training.dtype",
@@ -182,7 +182,7 @@ fn types(plan: &Plan) -> Option<(Dtype, Dtype)> {
     (!is_fsdp(plan)).then_some((plan.training.dtype, plan.training.grad_dtype))
 }
 
-pub const GRADIENTS: &[Row] = &[
+pub(super) const GRADIENTS: &[Row] = &[
     // Main gradients of Megatron-FSDP follow the parameters unless told otherwise.
     row(
         "bf16",

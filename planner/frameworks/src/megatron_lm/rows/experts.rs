@@ -18,7 +18,7 @@ const CAPACITY: &str = "tokens that reach an expert";
 const KEPT: &str = "which tensors the activation of experts keeps";
 
 /// Something of the experts of a plan.
-pub fn moe(plan: &Plan, of: fn(&Moe) -> bool) -> bool {
+pub(super) fn moe(plan: &Plan, of: fn(&Moe) -> bool) -> bool {
     plan.model.moe.as_ref().is_some_and(of)
 }
 
@@ -26,7 +26,7 @@ fn is_shared(plan: &Plan) -> bool {
     moe(plan, |moe| moe.shared_ffn_hidden_size > 0)
 }
 
-pub const EXPERTS: &[Row] = &[
+pub(super) const EXPERTS: &[Row] = &[
     row("num-experts", "model.moe.experts", AtLeast(1.0, &Number), MODEL).bytes(SIZE),
     row("moe-router-topk", "model.moe.top_k", Number, MODEL).usual("2").bytes(SIZE),
     row("moe-ffn-hidden-size", "model.moe.ffn_hidden_size", Number, MODEL).bytes(SIZE),
@@ -85,7 +85,7 @@ fn is_squared(plan: &Plan) -> bool {
     !plan.model.gated && plan.model.activation == Activation::SquaredRelu
 }
 
-pub const TRAINING: &[Row] = &[
+pub(super) const TRAINING: &[Row] = &[
     row("moe-enable-deepep", "", Asked(false), MODEL).bytes(TOKENS),
     row(
         "moe-token-dispatcher-type",

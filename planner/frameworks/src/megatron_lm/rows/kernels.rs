@@ -54,7 +54,7 @@ fn is_scoped(plan: &Plan) -> bool {
 
 const MODULES: Kind = Beside(|said| graphs(said) == Some("scoped"), &List);
 
-pub const KERNELS: &[Row] = &[
+pub(super) const KERNELS: &[Row] = &[
     row("attention-dropout", "training.attention_dropout", Real, MODEL).usual("0.1").bytes(MASKS),
     row("hidden-dropout", "training.hidden_dropout", Real, MODEL).usual("0.1").bytes(MASKS),
     row("use-flash-attn", "", Asked(false), ARGUMENTS).has(SCORES),
@@ -137,7 +137,7 @@ pub const KERNELS: &[Row] = &[
     row("cuda-graph-modules", "training.cuda_graph_modules", MODULES, MODEL).when(is_scoped).has(GRAPHS),
 ];
 
-pub const OVERLAPS: &[Row] = &[
+pub(super) const OVERLAPS: &[Row] = &[
     row("overlap-grad-reduce", "training.overlap.grad_reduce", Flag, DDP).usual("false").no_bytes(HIDDEN),
     row("overlap-param-gather", "training.overlap.param_gather", Flag, DDP).usual("false").no_bytes(HIDDEN),
     row("tp-comm-overlap", "training.overlap.tp", Flag, PARALLEL).usual("false").bytes("two more workspaces"),
@@ -153,7 +153,7 @@ pub const OVERLAPS: &[Row] = &[
 ];
 
 /// What plans seldom say.
-pub const RARE: &[Row] = &[
+pub(super) const RARE: &[Row] = &[
     row("no-create-attention-mask-in-dataloader", "training.attention_mask", FlagOff, ARGUMENTS)
         .usual("false")
         .bytes("a mask of b s^2 bytes unless given"),

@@ -15,7 +15,7 @@ const UNITS: Effect = Effect::Bytes("sharded parameters, gathered units, buffers
 /// The order of ranks in which the pipeline is inside data parallelism.
 const PIPELINE_INSIDE: &str = "tp-cp-ep-pp-dp";
 
-pub const LAYOUT: &[Row] = &[
+pub(super) const LAYOUT: &[Row] = &[
     row("tensor-model-parallel-size", "layout.tp", Number, PARALLEL).usual("1").bytes(SLICES),
     row(
         "sequence-parallel",
@@ -108,7 +108,7 @@ fn doubles(there: bool, said: Options) -> bool {
     there || on(said, "use-nccl-ub")
 }
 
-pub const FSDP: &[Row] = &[
+pub(super) const FSDP: &[Row] = &[
     row("use-custom-fsdp", "runtime", Asked(false), ARGUMENTS).bytes("sharded parameters: an older name"),
     row("use-megatron-fsdp", "runtime", Alone { write: is_fsdp, read: |_, _| None }, ARGUMENTS).has(UNITS),
     row("data-parallel-sharding-strategy", "layout.fsdp.strategy", Beside(shards, &STRATEGY), DDP)

@@ -23,9 +23,9 @@ use planner::plan::Plan;
 
 use super::gaps::{GAPS, OF_FSDP2};
 use super::known::WITHOUT_EFFECT;
-pub use model::OFFSET;
-pub use other::{NOT_COUNTED, PARTS, REFUSED};
-pub use positions::read_scaling;
+pub(super) use model::OFFSET;
+pub(super) use other::{NOT_COUNTED, PARTS, REFUSED};
+pub(super) use positions::read_scaling;
 
 /// Fields of Megatron-Core's `TransformerConfig`.
 const MODEL: &str = "megatron/core/transformer/transformer_config.py";
@@ -96,18 +96,18 @@ fn unless(wrong: bool, why: &'static str) -> Result<(), &'static str> {
 }
 
 /// Whether a job has an option that stands alone.
-pub fn on(said: Options, option: &str) -> bool {
+pub(super) fn on(said: Options, option: &str) -> bool {
     said(option).is_some_and(|word| crate::kind::is_on(&word))
 }
 
 /// A whole number of a job; none where it is no such.
-pub fn whole(said: Options, option: &str) -> Option<u64> {
+pub(super) fn whole(said: Options, option: &str) -> Option<u64> {
     let number: f64 = said(option)?.parse().ok()?;
     (number >= 0.0 && number.fract() == 0.0).then_some(number as u64)
 }
 
 /// Whether Megatron-FSDP shards the parameters of a job.
-pub fn shards(said: Options) -> bool {
+pub(super) fn shards(said: Options) -> bool {
     on(said, "use-megatron-fsdp") || on(said, "use-custom-fsdp")
 }
 

@@ -17,7 +17,7 @@ const DELTA: Effect = Effect::Bytes(
     "gated delta nets in place of attention; in deterministic mode what torch's own operators keep",
 );
 
-pub const SIZES: &[Row] = &[
+pub(super) const SIZES: &[Row] = &[
     row("decoder-num-layers", "model.num_layers", Read(&Number), ARGUMENTS).bytes(SIZE),
     row("num-layers", "model.num_layers", Number, MODEL).bytes(SIZE),
     row("hidden-size", "model.hidden_size", Number, MODEL).bytes(SIZE),
@@ -39,7 +39,7 @@ fn has_flag(plan: &Plan) -> bool {
 }
 
 /// What gpt-oss's activation adds to the up projection.
-pub const OFFSET: f64 = 1.0;
+pub(crate) const OFFSET: f64 = 1.0;
 
 fn is_gpt_oss(plan: &Plan) -> bool {
     is(plan, true, Activation::GptOss)
@@ -51,7 +51,7 @@ fn has_quick_gate(plan: &Plan) -> bool {
     [Gelu, GeluErf, GptOss, QuickGelu].into_iter().any(|activation| is(plan, true, activation))
 }
 
-pub const MLP: &[Row] = &[
+pub(super) const MLP: &[Row] = &[
     row(
         "squared-relu",
         "model.activation",
@@ -136,7 +136,7 @@ pub const MLP: &[Row] = &[
 ];
 
 /// The vocabulary. Its padding follows from its size, tp and the divisor; a site's tokenizer stands in place of none.
-pub const WORDS: &[Row] = &[
+pub(super) const WORDS: &[Row] = &[
     row("tokenizer-type", "", Follows(|_| Some("NullTokenizer".to_owned())), ARGUMENTS).bytes(WORD),
     row("tokenizer-model", "", Asked(true), ARGUMENTS).bytes(WORD),
     row("vocab-size", "model.vocab_size", Follows(|plan| Some(plan.model.vocab_size.to_string())), ARGUMENTS)
@@ -218,7 +218,7 @@ fn has_modules(plan: &Plan) -> bool {
     plan.model.mtp_layers > 0
 }
 
-pub const LAYERS: &[Row] = &[
+pub(super) const LAYERS: &[Row] = &[
     says(
         "model.pattern",
         |plan| {

@@ -55,7 +55,7 @@ fn fp32_unless_aware(plan: &Plan, dtype: Dtype) -> Result<(), &'static str> {
 
 const AWARE_TYPES: Kind = Beside(aware, &Partly(&STATE_TYPES));
 
-pub const OPTIMIZER: &[Row] = &[
+pub(super) const OPTIMIZER: &[Row] = &[
     row(
         "optimizer",
         "training.optimizer.kind",
@@ -161,7 +161,7 @@ const SCALE: &str = "what losses are multiplied by in fp16";
 /// A number of the run, which changes no byte and no second: what can't be read is left to the plan's default.
 const RUN_REAL: Kind = AtLeast(0.0, &Partly(&Real));
 
-pub const RUN: &[Row] = &[
+pub(super) const RUN: &[Row] = &[
     row("lr", "run.lr", RUN_REAL, SOURCE).no_bytes(RATE),
     row("min-lr", "run.min_lr", RUN_REAL, SOURCE).no_bytes(RATE),
     row("lr-decay-style", "run.lr_schedule", STYLES, "megatron/core/optimizer_param_scheduler.py")

@@ -18,7 +18,7 @@ const fn not_counted(option: &'static str, instead: &'static str) -> Row {
 }
 
 /// Options that make a job something else than the training of one decoder.
-pub const REFUSED: &[Row] = &[
+pub(crate) const REFUSED: &[Row] = &[
     refused("export-kd-teacher-load", "a teacher model, whose size the options don't say, is held beside"),
     refused("encoder-num-layers", "models with an encoder are not planned"),
     refused("use-torch-fsdp2", "torch's FSDP2 under Megatron-LM is not planned"),
@@ -46,7 +46,7 @@ pub const REFUSED: &[Row] = &[
 ];
 
 /// Options that change bytes in a way that is not computed.
-pub const NOT_COUNTED: &[Row] = &[
+pub(crate) const NOT_COUNTED: &[Row] = &[
     not_counted("fp32-residual-connection", "the residual stream is counted in the compute type"),
     not_counted("cpu-offloading", "layers are counted on the GPU unless their number is said"),
     not_counted("fp8-multi-head-attention", "attention is counted in the compute type"),
@@ -121,7 +121,7 @@ const fn part(option: &'static str) -> Row {
 }
 
 /// Options that change what a model computes and none of its sizes.
-pub const PARTS: &[Row] = &[
+pub(crate) const PARTS: &[Row] = &[
     part("apply-residual-connection-post-layernorm"),
     part("moe-apply-probs-on-input"),
     part("moe-input-jitter-eps"),
@@ -132,7 +132,7 @@ pub const PARTS: &[Row] = &[
 ];
 
 /// Variables of the job. Others that its scripts set change nothing that torch's allocator counts.
-pub const ENVIRONMENT: &[Row] = &[
+pub(super) const ENVIRONMENT: &[Row] = &[
     row(
         "CUBLAS_WORKSPACE_CONFIG",
         "software.cublas_workspace_bytes",

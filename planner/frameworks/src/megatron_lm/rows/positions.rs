@@ -186,7 +186,7 @@ fn rope_type(plan: &Plan) -> Option<String> {
 ///
 /// # Errors
 /// A word that is no number, as a sentence.
-pub fn read_scaling(arguments: &Arguments) -> Result<Option<RopeScaling>, String> {
+pub(crate) fn read_scaling(arguments: &Arguments) -> Result<Option<RopeScaling>, String> {
     let real = |name: &str, usual: f64| Ok::<f64, String>(arguments.real(name)?.unwrap_or(usual));
     let is = |name: &str, word: &str| arguments.word(name).as_deref() == Some(word);
     let factor = arguments.real("rotary-scaling-factor")?;
@@ -227,7 +227,7 @@ pub fn read_scaling(arguments: &Arguments) -> Result<Option<RopeScaling>, String
     Ok(divided.map(|factor| RopeScaling { kind: RopeKind::Linear, factor, ..RopeScaling::default() }))
 }
 
-pub const POSITIONS: &[Row] = &[
+pub(super) const POSITIONS: &[Row] = &[
     row("position-embedding-type", "", Follows(|plan| Some(position_type(plan))), ARGUMENTS).bytes(WEIGHTS),
     row("no-position-embedding", "", Asked(false), ARGUMENTS).bytes(WEIGHTS),
     row("use-rotary-position-embeddings", "", Asked(false), ARGUMENTS).bytes(WEIGHTS),

@@ -65,7 +65,7 @@ const MODULES: Kind = Own {
     },
 };
 
-pub const RECOMPUTE: &[Row] = &[
+pub(super) const RECOMPUTE: &[Row] = &[
     row(EXPERTS, "", Asked(false), ARGUMENTS).has(WHAT),
     row(ATTENTION, "", Asked(false), ARGUMENTS).has(WHAT),
     row(

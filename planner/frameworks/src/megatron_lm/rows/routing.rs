@@ -37,7 +37,7 @@ fn balance(plan: &Plan) -> Option<String> {
     )
 }
 
-pub const ROUTING: &[Row] = &[
+pub(super) const ROUTING: &[Row] = &[
     row(
         "moe-router-score-function",
         "model.moe.routing.score",

@@ -194,7 +194,14 @@ pub(super) fn as_neighbours(part: &Part, dim: usize, rows: &Range<u64>) -> Vec<P
 
 impl Placed {
     /// Moves it behind `elements` of the tensor, whose shape it gets.
-    pub fn part(self, tensor: String, hf_shape: Vec<u64>, elements: u64, add: f64, storage: Storage) -> Part {
+    pub(super) fn part(
+        self,
+        tensor: String,
+        hf_shape: Vec<u64>,
+        elements: u64,
+        add: f64,
+        storage: Storage,
+    ) -> Part {
         let Placed { offset, extent, strides, base, .. } = self;
         Part { tensor, hf_shape, offset, extent, base: base + elements, strides, add, storage }
     }

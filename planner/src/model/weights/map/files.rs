@@ -28,7 +28,7 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    pub fn of(
+    pub(super) fn of(
         model: &'a Architecture,
         config: &Map<String, Value>,
         present: Option<&'a Present>,
@@ -103,7 +103,7 @@ impl<'a> Names<'a> {
     }
 
     /// Where a parameter lies.
-    pub fn map(&self, parameter: &Listed<'_>) -> Result<Mapped, Box<Finding>> {
+    pub(super) fn map(&self, parameter: &Listed<'_>) -> Result<Mapped, Box<Finding>> {
         let (stem, end) = match parameter.part.rsplit_once('.') {
             Some((stem, end @ ("weight" | "bias"))) => (stem, end),
             _ => (parameter.part.as_str(), ""),
@@ -214,7 +214,7 @@ impl<'a> Names<'a> {
     }
 
     /// Routers' names and the tensors of their balancing biases.
-    pub fn router_biases(&self) -> Result<Vec<(String, String)>, Box<Finding>> {
+    pub(super) fn router_biases(&self) -> Result<Vec<(String, String)>, Box<Finding>> {
         let model = self.model;
         if model.moe.as_ref().is_none_or(|moe| moe.router_bias_buffer == 0) {
             return Ok(Vec::new());
@@ -243,7 +243,7 @@ impl<'a> Names<'a> {
     }
 
     /// Tensors of the decoder's files that nothing is read from.
-    pub fn unused(&self, parameters: &[Mapped], biases: &[(String, String)]) -> Vec<String> {
+    pub(super) fn unused(&self, parameters: &[Mapped], biases: &[(String, String)]) -> Vec<String> {
         let Some(present) = self.present else { return Vec::new() };
         let mut used: BTreeSet<&str> = biases.iter().map(|(_, tensor)| tensor.as_str()).collect();
         for part in parameters.iter().flat_map(|mapped| &mapped.parts) {
@@ -269,7 +269,7 @@ impl<'a> Names<'a> {
     }
 
     /// The embedding's tensor and the output layer's name, where they are one.
-    pub fn tied(&self, parameters: &[Mapped]) -> Option<(String, String)> {
+    pub(super) fn tied(&self, parameters: &[Mapped]) -> Option<(String, String)> {
         let embedding = parameters.iter().find(|mapped| mapped.name == "embedding.weight")?.parts.first()?;
         let head = self.heads().into_iter().next().filter(|_| self.model.tied_embeddings)?;
         Some((embedding.tensor.clone(), head))

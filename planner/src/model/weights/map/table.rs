@@ -52,7 +52,7 @@ pub(super) struct Chain(Vec<&'static Section>);
 
 impl Chain {
     /// The sections of a model type; none where no section names it.
-    pub fn of(kind: &str) -> Option<Chain> {
+    pub(super) fn of(kind: &str) -> Option<Chain> {
         let mut found = vec![section(kind)?];
         while let Some(like) = found.last().and_then(|section| section.like) {
             found.push(section(like)?);
@@ -62,14 +62,14 @@ impl Chain {
     }
 
     /// The same with what a module of multi-token prediction has; none where none is kept.
-    pub fn of_prediction(&self) -> Option<Chain> {
+    pub(super) fn of_prediction(&self) -> Option<Chain> {
         self.0.iter().any(|section| section.prediction).then_some(())?;
         let first = section(":prediction")?;
         Some(Chain(std::iter::once(first).chain(self.0.iter().copied()).collect()))
     }
 
     /// Ways in which a parameter can be kept, by its name without numbers and what that ends in.
-    pub fn ways(&self, stem: &str, end: &str) -> Option<&'static [Way]> {
+    pub(super) fn ways(&self, stem: &str, end: &str) -> Option<&'static [Way]> {
         let whole = format!("{stem}.{end}");
         self.0.iter().find_map(|section| {
             let row = |name: &str| section.rows.iter().find(|(own, _)| *own == name);
@@ -78,22 +78,22 @@ impl Chain {
     }
 
     /// What all names begin with but those of the output layer.
-    pub fn base(&self) -> &'static str {
+    pub(super) fn base(&self) -> &'static str {
         self.0.iter().find_map(|section| section.base).unwrap_or_default()
     }
 
     /// What the list of layers is called.
-    pub fn layers(&self) -> &'static str {
+    pub(super) fn layers(&self) -> &'static str {
         self.0.iter().find_map(|section| section.layers).unwrap_or_default()
     }
 
     /// Whether rotation is of rows next to each other.
-    pub fn neighbours(&self) -> bool {
+    pub(super) fn neighbours(&self) -> bool {
         self.0.iter().any(|section| section.neighbours)
     }
 
     /// Whether norms are kept as their distance from 1.
-    pub fn zero(&self) -> bool {
+    pub(super) fn zero(&self) -> bool {
         self.0.iter().any(|section| section.zero)
     }
 }
