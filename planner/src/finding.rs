@@ -82,7 +82,11 @@ pub fn has_error(findings: &[Finding]) -> bool {
 }
 
 /// The values among `candidates` nearest to `value` (at most `count`), nearest first, smaller first on a tie.
-pub fn nearest_values(value: u64, candidates: impl IntoIterator<Item = u64>, count: usize) -> Vec<u64> {
+pub(crate) fn nearest_values(
+    value: u64,
+    candidates: impl IntoIterator<Item = u64>,
+    count: usize,
+) -> Vec<u64> {
     nearest_of(value, candidates.into_iter().collect(), count)
 }
 

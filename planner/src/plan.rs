@@ -190,7 +190,7 @@ impl Plan {
     }
 
     /// The plan as ranks of one role see it, where some replicas run reduced: their tensor-parallel size, their groups.
-    pub fn of_role(&self, role: RankRole) -> Plan {
+    pub(crate) fn of_role(&self, role: RankRole) -> Plan {
         let mut view = self.clone();
         view.role = Some(role);
         if let (RankRole::Reduced, Some(nonuniform)) = (role, &self.nonuniform) {

@@ -112,7 +112,7 @@ impl Product {
 
     /// Whether it trains on GPUs of a generation. NVIDIA's frameworks need CUDA, NCCL and Transformer Engine, and their container has
     /// them; Megatron-LM has a fork for AMD's GPUs, and torchtitan is tested there.
-    pub fn trains_on(self, generation: Generation) -> bool {
+    pub(crate) fn trains_on(self, generation: Generation) -> bool {
         !matches!(self, Product::Bridge | Product::Nemo) || generation != Generation::Cdna
     }
 
@@ -134,7 +134,7 @@ impl Product {
 }
 
 /// What runs of a software profile recompute where a plan does not say; none where they recompute nothing, or as the plan says.
-pub fn recomputed_by(profile: &str) -> Option<Granularity> {
+pub(crate) fn recomputed_by(profile: &str) -> Option<Granularity> {
     match profile {
         "megatron-deepspeed-2021" => Some(Granularity::Full),
         "megatron-2022" => Some(Granularity::Selective),
@@ -228,7 +228,7 @@ impl Named {
     }
 
     /// What a plan file is usually trained by.
-    pub fn usual_of(file: &PlanFile) -> Option<Named> {
+    pub(crate) fn usual_of(file: &PlanFile) -> Option<Named> {
         let generation = gpu(&file.cluster.gpu).map_or(Generation::None, |gpu| gpu.generation);
         Named::usual(file.runtime.unwrap_or_default(), generation)
     }

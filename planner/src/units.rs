@@ -28,7 +28,7 @@ impl Bytes {
     }
 
     /// The same in units of base 1000.
-    pub fn scaled_by_1000(self) -> (f64, &'static str) {
+    pub(crate) fn scaled_by_1000(self) -> (f64, &'static str) {
         self.in_largest([(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")])
     }
 

@@ -146,7 +146,7 @@ impl<D: Disk> Appender<D> {
     }
 
     /// Whether nothing is owed.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.gap.is_none() && self.end.is_none() && !self.torn
     }
 

@@ -92,7 +92,7 @@ impl TensorFile {
     ///
     /// # Errors
     /// When they can't be read.
-    pub fn read_into(&self, first: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+    pub(crate) fn read_into(&self, first: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
         read_at(&self.path, &self.file, first, bytes)
     }
 }

@@ -7,14 +7,14 @@ const SECRET_PREFIXES: [&str; 7] = ["hf_", "nvapi-", "ghp_", "github_pat_", "sk-
 
 /// Whether Slurm reads `value` as it stands: it knows neither quotes nor escapes, and a line break would start
 /// another directive.
-pub fn is_directive_value(value: &str) -> bool {
+pub(crate) fn is_directive_value(value: &str) -> bool {
     (1..=256).contains(&value.len())
         && !value.starts_with('-')
         && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._/@:+,=%-".contains(&byte))
 }
 
 /// Whether `value` is a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
-pub fn is_time_limit(value: &str) -> bool {
+pub(crate) fn is_time_limit(value: &str) -> bool {
     let is_number =
         |part: &str| (1..=6).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
     let (days, clock) = match value.split_once('-') {
@@ -25,7 +25,7 @@ pub fn is_time_limit(value: &str) -> bool {
 }
 
 /// Seconds of a time limit; none where it is none.
-pub fn limit_seconds(value: &str) -> Option<u64> {
+pub(crate) fn limit_seconds(value: &str) -> Option<u64> {
     if !is_time_limit(value) {
         return None;
     }
@@ -53,7 +53,7 @@ pub fn is_variable(name: &str) -> bool {
 }
 
 /// Whether a variable holds a secret, by its name or by how its value begins.
-pub fn is_secret(name: &str, value: &str) -> bool {
+pub(crate) fn is_secret(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     SECRET_WORDS.iter().any(|word| name.split('_').any(|part| part == *word))
         || SECRET_PREFIXES
@@ -63,7 +63,7 @@ pub fn is_secret(name: &str, value: &str) -> bool {
 
 /// Whether a variable may hold a secret: it is known to, begins like one that is not whole yet, or has a part that looks
 /// drawn by chance. For places where leaving a harmless value out does no harm.
-pub fn may_be_secret(name: &str, value: &str) -> bool {
+pub(crate) fn may_be_secret(name: &str, value: &str) -> bool {
     let by_chance = |part: &str| {
         part.len() > 16
             && part.bytes().any(|byte| byte.is_ascii_digit())
@@ -82,27 +82,29 @@ fn is_token(prefix: &str, rest: &str) -> bool {
 
 /// Whether a service makes tokens of this prefix and this rest: some are of one part, and names of files and recipes
 /// begin with `hf_`, too.
-pub fn may_follow(prefix: &str, rest: &str) -> bool {
+pub(crate) fn may_follow(prefix: &str, rest: &str) -> bool {
     !matches!(prefix, "hf_" | "AKIA") || rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 /// Whether one word of a command line gives a secret away: `TOKEN=value`, `--api-key=value`, or a token as it stands.
 /// A value that names a variable gives nothing away.
-pub fn gives_secret(word: &str) -> bool {
+pub(crate) fn gives_secret(word: &str) -> bool {
     let (name, value) = word.split_once('=').unwrap_or(("", word));
     let name = name.trim_start_matches('-').replace(['-', '.'], "_");
     !value.is_empty() && !value.starts_with('$') && is_secret(&name, value)
 }
 
 /// Whether an option such as `--hf-token` is followed by a secret.
-pub fn takes_secret(option: &str) -> bool {
+pub(crate) fn takes_secret(option: &str) -> bool {
     option.starts_with('-')
         && !option.contains('=')
         && is_secret(&option.trim_start_matches('-').replace(['-', '.'], "_"), "")
 }
 
 /// Words of a command line, each with whether it gives a secret away, by itself or behind an option that takes one.
-pub fn with_secrets<'a>(words: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = (&'a str, bool)> {
+pub(crate) fn with_secrets<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+) -> impl Iterator<Item = (&'a str, bool)> {
     let mut after_secret = false;
     words.into_iter().map(move |word| {
         let gives = gives_secret(word) || (after_secret && !word.starts_with(['-', '$']));

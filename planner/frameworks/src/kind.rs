@@ -97,7 +97,7 @@ impl Kind {
     }
 
     /// Whether the option stands alone, without a value.
-    pub fn is_alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         matches!(self.inner(), Kind::Flag | Kind::FlagOff | Kind::Alone { .. } | Kind::Asked(false))
     }
 
@@ -115,7 +115,7 @@ impl Kind {
     }
 
     /// Whether several words follow the option.
-    pub fn is_several(&self) -> bool {
+    pub(crate) fn is_several(&self) -> bool {
         matches!(self, Kind::Several(_)) || matches!(self.inner(), Kind::List)
     }
 

@@ -60,7 +60,7 @@ impl Row {
     }
 
     /// An option on which no byte of a GPU depends.
-    pub const fn no_bytes(self, why: &'static str) -> Row {
+    pub(crate) const fn no_bytes(self, why: &'static str) -> Row {
         self.has(Effect::None(why))
     }
 }

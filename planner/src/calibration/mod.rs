@@ -23,7 +23,7 @@ use crate::wire::{Calibration, CalibrationFile, CalibrationFit, CalibrationPoint
 use fit::{Case, fit};
 
 /// Most measured layouts of a calibration.
-pub const MOST_POINTS: usize = 256;
+pub(crate) const MOST_POINTS: usize = 256;
 /// Largest calibration profile that is read, in bytes.
 pub const MAX_BYTES: u64 = 1 << 20;
 /// Least spread that is claimed: machines vary by as much from hour to hour.

@@ -149,7 +149,7 @@ impl Record {
 impl Gpu {
     /// Bytes that torch sees of such a GPU with another capacity on its nameplate, GiB: as much of it as of the usual
     /// one; none for `cpu`.
-    pub fn capacity_of(&self, memory_gib: f64) -> Option<u64> {
+    pub(crate) fn capacity_of(&self, memory_gib: f64) -> Option<u64> {
         let (seen, nameplate) = (self.capacity_bytes?, self.speeds?.memory_gb);
         // Far below what a float holds exactly; a capacity out of range is refused before.
         Some((seen as f64 * (memory_gib / nameplate)).round() as u64)

@@ -10,7 +10,7 @@ const MOST: u64 = 1 << 20;
 const CHANGED: f64 = 0.03;
 
 /// Sequences of a step for a model by its preset, where it is one, made to divide over replicas on a world of ranks.
-pub fn assumed_batch(preset: Option<&str>, seq_len: u64, world: u64) -> u64 {
+pub(crate) fn assumed_batch(preset: Option<&str>, seq_len: u64, world: u64) -> u64 {
     let published = preset.and_then(|id| presets().iter().find(|preset| preset.id == id)?.batch.as_ref());
     let tokens = published.map_or(TOKENS, |batch| batch.tokens);
     let wanted = (tokens / seq_len.max(1)).clamp(1, MOST);

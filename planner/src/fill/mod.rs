@@ -10,7 +10,7 @@ mod named_model;
 mod recipe;
 mod training;
 
-pub use batch::assumed_batch;
+pub(crate) use batch::assumed_batch;
 pub(crate) use defaults::fill as with_defaults;
 pub(crate) use named_model::named_model;
 pub(crate) use recipe::take_back;

@@ -67,7 +67,7 @@ pub struct FsdpSettings {
 
 impl FsdpSettings {
     /// Ranks that gathered parameters stay split over between forward and backward, where a number of them is said.
-    pub fn post_forward_ranks(&self) -> Option<u64> {
+    pub(crate) fn post_forward_ranks(&self) -> Option<u64> {
         match self.reshard {
             Reshard::To(ranks) => Some(ranks),
             Reshard::Default | Reshard::Always | Reshard::Never => None,

@@ -148,7 +148,7 @@ impl Seating {
     }
 
     /// Of a layout with another number of tensor-parallel slots.
-    pub fn with_tp(layout: &Layout, tp: u64) -> Seating {
+    pub(crate) fn with_tp(layout: &Layout, tp: u64) -> Seating {
         let dense_size = |axis| if axis == Axis::Tp { tp } else { dense_size(layout, axis) };
         let dense = |axis| Steps::of(layout, dense_size, axis);
         let expert = |axis| Steps::of(layout, |axis| expert_size(layout, axis), axis);
@@ -167,7 +167,7 @@ impl Seating {
 }
 
 /// The smallest rank of a pipeline stage.
-pub fn first_rank_of_stage(layout: &Layout, stage: u64) -> u64 {
+pub(crate) fn first_rank_of_stage(layout: &Layout, stage: u64) -> u64 {
     let faster = Grid::dense(layout).0.into_iter().take_while(|&(axis, _)| axis != Axis::Pp);
     stage * faster.map(|(_, size)| size).product::<u64>()
 }
@@ -204,7 +204,7 @@ pub fn group_size(layout: &Layout, kind: GroupKind) -> Option<u64> {
 }
 
 /// Place of a rank in its group of this kind; 0 for what is no group of axes.
-pub fn place_in_group(layout: &Layout, rank: u64, kind: GroupKind) -> u64 {
+pub(crate) fn place_in_group(layout: &Layout, rank: u64, kind: GroupKind) -> u64 {
     axes(kind).map_or(0, |(size, axes)| Grid::of(layout, size).index(rank, |axis| axes.contains(&axis)))
 }
 

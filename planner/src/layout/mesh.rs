@@ -90,7 +90,7 @@ impl Mesh {
     }
 
     /// Slot of `place` among the ranks that parameters are sharded over.
-    pub fn shard_slot(&self, place: &Place) -> u64 {
+    pub(crate) fn shard_slot(&self, place: &Place) -> u64 {
         place.dp_shard * self.cp + place.cp
     }
 
@@ -135,7 +135,7 @@ impl Mesh {
 
     /// The ranks that gathered parameters are split over between forward and backward, where a plan says how many: consecutive ones
     /// of those that they are sharded over (torch `_get_post_forward_mesh_info`).
-    pub fn post_forward_groups(&self, reshard: Reshard) -> Vec<Group> {
+    pub(crate) fn post_forward_groups(&self, reshard: Reshard) -> Vec<Group> {
         let Reshard::To(size) = reshard else { return Vec::new() };
         let sharded = self.groups(GroupKind::DpShardCp);
         let parts = sharded.iter().flat_map(|group| group.ranks.chunks(size.max(1) as usize));
@@ -151,7 +151,7 @@ impl Mesh {
 /// All process groups of a mesh, by kind as `GroupKind` declares. Where groups are made as needed (Megatron-FSDP, which has no
 /// pipelines), dp and cp are flattened only where cp is above 1, dp is split only where it has an outer size, and experts have
 /// groups only where they are split.
-pub fn mesh_groups(layout: &Layout, runtime: Runtime, experts: bool) -> Vec<Group> {
+pub(crate) fn mesh_groups(layout: &Layout, runtime: Runtime, experts: bool) -> Vec<Group> {
     let mesh = Mesh::of(layout, runtime);
     let mut kinds = vec![GroupKind::World, GroupKind::Tp, GroupKind::Cp];
     let facts = runtime.facts();

@@ -59,7 +59,7 @@ pub enum GroupKind {
 
 impl GroupKind {
     /// Kinds of a world of two grids, in their order; the rest are of an FSDP mesh.
-    pub const OF_GRIDS: [GroupKind; 17] = [
+    pub(crate) const OF_GRIDS: [GroupKind; 17] = [
         GroupKind::World,
         GroupKind::Tp,
         GroupKind::Cp,
@@ -103,14 +103,14 @@ pub(crate) mod testing;
 mod tp_style;
 
 pub use fsdp::{FsdpSettings, Reshard, TpPlanSource};
-pub use grid::{
-    Besides, Coordinates, Seating, Strides, coordinates, first_rank_of_stage, group_size, groups,
-    place_in_group,
-};
-pub use mesh::{Mesh, mesh_groups};
+pub use grid::{Besides, Coordinates, Seating, Strides, coordinates, group_size, groups};
+pub(crate) use grid::{first_rank_of_stage, place_in_group};
+pub use mesh::Mesh;
+pub(crate) use mesh::mesh_groups;
 pub use placement::{Link, Place, link, place};
 pub use split::{Split, Splitter, automodel, layout_string, torchtitan};
-pub use stages::{Chunk, chunks_of_stage, embedding_group, embedding_stages, layers_of_stage, stage_layers};
+pub use stages::{Chunk, chunks_of_stage, stage_layers};
+pub(crate) use stages::{embedding_group, embedding_stages, layers_of_stage};
 pub use string::{mtp_of_layout_string, parse_layout_string};
 pub(crate) use tp_style::SEQUENCE;
 pub use tp_style::{Placement, Style};
@@ -207,7 +207,7 @@ impl Axis {
 }
 
 /// The axes of an order string such as `tp-cp-ep-dp-pp`; none unless each of the five stands there once.
-pub fn parse_order(text: &str) -> Option<Vec<Axis>> {
+pub(crate) fn parse_order(text: &str) -> Option<Vec<Axis>> {
     let axes: Vec<Axis> = text.split('-').map(Axis::parse).collect::<Option<_>>()?;
     let all = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp, Axis::Pp];
     (axes.len() == all.len() && all.iter().all(|axis| axes.contains(axis))).then_some(axes)

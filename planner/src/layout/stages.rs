@@ -122,7 +122,7 @@ fn stage_with(layout: &Layout, layers: u64, wanted: impl Fn(&Chunk) -> bool) -> 
 
 /// Stages that hold the word embedding or a copy of it, in order: where the model begins, where it ends if the output
 /// layer is tied to it, and where modules of multi-token prediction embed the next tokens.
-pub fn embedding_stages(layout: &Layout, model: &Architecture) -> Vec<u64> {
+pub(crate) fn embedding_stages(layout: &Layout, model: &Architecture) -> Vec<u64> {
     let layers = model.num_layers;
     let mut stages = vec![stage_with(layout, layers, |chunk| chunk.embedding)];
     if model.tied_embeddings {
@@ -138,7 +138,7 @@ pub fn embedding_stages(layout: &Layout, model: &Architecture) -> Vec<u64> {
 
 /// Stages of an embedding group: those that share the embedding, or where nothing is shared those where the model begins
 /// and ends, as Megatron-Core makes the group all the same.
-pub fn embedding_group(layout: &Layout, model: &Architecture) -> Vec<u64> {
+pub(crate) fn embedding_group(layout: &Layout, model: &Architecture) -> Vec<u64> {
     let shared = embedding_stages(layout, model);
     if shared.len() > 1 {
         return shared;
@@ -149,7 +149,7 @@ pub fn embedding_group(layout: &Layout, model: &Architecture) -> Vec<u64> {
 }
 
 /// Layers of a stage, chunk after chunk; none when the layers don't divide.
-pub fn layers_of_stage(layout: &Layout, layers: u64, stage: u64) -> Option<Vec<u64>> {
+pub(crate) fn layers_of_stage(layout: &Layout, layers: u64, stage: u64) -> Option<Vec<u64>> {
     Some(chunks_of_stage(layout, layers, stage)?.into_iter().flat_map(|chunk| chunk.layers).collect())
 }
 

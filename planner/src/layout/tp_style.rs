@@ -42,15 +42,15 @@ pub(crate) const SEQUENCE: Placement = Placement::Shard(1);
 
 impl Style {
     /// `colwise`.
-    pub const COLWISE: Style =
+    pub(crate) const COLWISE: Style =
         Style::Colwise { input: Placement::Replicate, output: LAST, keep_dtensor: false };
     /// `rowwise`.
-    pub const ROWWISE: Style = Style::Rowwise { input: LAST, output: Placement::Replicate };
+    pub(crate) const ROWWISE: Style = Style::Rowwise { input: LAST, output: Placement::Replicate };
     /// `colwise_rep`.
-    pub const COLWISE_REP: Style =
+    pub(crate) const COLWISE_REP: Style =
         Style::Colwise { input: Placement::Replicate, output: Placement::Replicate, keep_dtensor: false };
     /// `rowwise_rep`.
-    pub const ROWWISE_REP: Style =
+    pub(crate) const ROWWISE_REP: Style =
         Style::Rowwise { input: Placement::Replicate, output: Placement::Replicate };
 
     /// The style of this name in a plan of transformers.
@@ -71,7 +71,7 @@ impl Style {
 
     /// The style of this name in a user's own plan: those of `parse`, and what transformers 5 calls the same cuts
     /// (its `distributed/tensor_parallel.py`), which NeMo Automodel does not take from a model's plan.
-    pub fn parse_own(name: &str) -> Option<Style> {
+    pub(crate) fn parse_own(name: &str) -> Option<Style> {
         Style::parse(name).or(match name {
             "colwise_gather_output" => Some(Style::COLWISE_REP),
             // Of an embedding the words are cut, and the parts of a look-up summed.

@@ -17,13 +17,13 @@ use crate::units::Wide;
 const RULE: &str = "assumptions of the memory estimate";
 
 /// Assumptions that decide more than a per mille of a usual plan, each with what would replace it.
-pub fn assumptions(plan: &Plan) -> Vec<Finding> {
+pub(crate) fn assumptions(plan: &Plan) -> Vec<Finding> {
     (by_runtime::of(plan).assumptions)(plan)
 }
 
 /// Selective recomputation that leaves some layers, or all of them, with everything that they would keep without it.
 /// Where modules are named it is enough that they are in some layers. The plan breaks no rule.
-pub fn spares_nothing(plan: &Plan) -> Option<Finding> {
+pub(crate) fn spares_nothing(plan: &Plan) -> Option<Finding> {
     let (recompute, settings) = (&plan.training.recompute_modules, &plan.layout.fsdp);
     if plan.training.recompute != Granularity::Selective || !settings.checkpoints_language {
         return None;

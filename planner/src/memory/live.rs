@@ -4,12 +4,12 @@ use crate::plan::Plan;
 use crate::schedule::{self};
 
 /// Model chunks (of layers / (pp vpp) each) whose activations are alive at once on `stage`, and chunks of a stage.
-pub fn live_chunks(plan: &Plan, stage: u64) -> (u64, u64) {
+pub(crate) fn live_chunks(plan: &Plan, stage: u64) -> (u64, u64) {
     (schedule::live_chunks(&plan.pipeline(), stage), plan.layout.vpp.max(1))
 }
 
 /// Micro batches of chunk `chunk` of `stage` among so many live chunks: those whose forward comes first.
-pub fn live_of_chunk(plan: &Plan, live: u64, chunk: u64) -> u64 {
+pub(crate) fn live_of_chunk(plan: &Plan, live: u64, chunk: u64) -> u64 {
     let layout = &plan.layout;
     let chunks = layout.vpp.max(1);
     let group = plan.pipeline().round();

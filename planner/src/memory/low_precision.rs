@@ -33,7 +33,7 @@ impl Widths {
     }
 
     /// Bytes that a matrix keeps of an input that something else keeps in full.
-    pub fn shared_input(&self, elements: Wide) -> Wide {
+    pub(crate) fn shared_input(&self, elements: Wide) -> Wide {
         if self.quantised { self.input(elements) } else { Wide::ZERO }
     }
 }

@@ -36,7 +36,7 @@ mod tests;
 mod unsplit;
 mod workspaces;
 
-pub use assumptions::{assumptions, spares_nothing};
+pub(crate) use assumptions::{assumptions, spares_nothing};
 pub use expert_layer::expert_layer_bytes;
 pub use fsdp2::{Alive, At, Moment, moments, moments_of_units};
 pub use head::HeadBytes;
@@ -45,13 +45,14 @@ pub use interval::taken;
 pub use interval::{
     RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX, in_words as interval_in_words, peak_ranges,
 };
-pub use live::{live_chunks, live_of_chunk};
+pub(crate) use live::live_chunks;
 pub use native::ADDED_AT_ONCE;
-pub use outside::{COMMUNICATOR_BYTES, CONTEXT_BYTES};
+pub use outside::CONTEXT_BYTES;
 pub use parts::{LayerBytes, PARTS, Part, Saved};
 pub use phases::Phase;
 pub use setting::{Kernel, Setting};
-pub use sizing::{disagreement, sizing};
+pub(crate) use sizing::disagreement;
+pub use sizing::sizing;
 pub use stage::{Activations, Terms};
 pub use state::{Held, Static};
 
@@ -100,7 +101,7 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
 
 /// Bytes of saved activations that a rank of a valid plan sends to its host in one micro batch's forward and fetches in its
 /// backward, of the stage that sends most.
-pub fn offloaded_bytes(plan: &Plan) -> u64 {
+pub(crate) fn offloaded_bytes(plan: &Plan) -> u64 {
     let terms = Terms::new(plan);
     (0..plan.layout.pp).map(|stage| clamp(terms.offloaded(stage))).max().unwrap_or(0)
 }

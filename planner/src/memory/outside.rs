@@ -5,7 +5,7 @@ use crate::plan::Plan;
 /// CUDA context of one process: 0.3 to 0.6 GiB depending on GPU and kernel libraries (recalled, not read).
 pub const CONTEXT_BYTES: u64 = 512 << 20;
 /// Buffers of one NCCL communicator of two ranks, and of more (NCCL issue 964, 4 x A100 with NVLink).
-pub const COMMUNICATOR_BYTES: (u64, u64) = (544_000_000, 688_000_000);
+pub(crate) const COMMUNICATOR_BYTES: (u64, u64) = (544_000_000, 688_000_000);
 
 /// Whether a GPU is used at all, or CPU processes.
 pub(super) fn on_gpu(plan: &Plan) -> bool {

@@ -72,7 +72,7 @@ impl Saved {
     }
 
     /// So many millionths of it.
-    pub fn millionths(&self, count: Wide) -> Saved {
+    pub(crate) fn millionths(&self, count: Wide) -> Saved {
         Saved(self.0.map(|bytes| bytes * count / 1_000_000))
     }
 

@@ -101,7 +101,7 @@ impl<'a> Setting<'a> {
     }
 
     /// Whether selective recomputation names this module.
-    pub fn recomputes(&self, module: &str) -> bool {
+    pub(crate) fn recomputes(&self, module: &str) -> bool {
         let training = &self.plan.training;
         training.recompute == Granularity::Selective
             && self.plan.layout.fsdp.checkpoints_language

@@ -128,7 +128,7 @@ impl<'a> Terms<'a> {
     }
 
     /// Whether `stage` has output layer and loss.
-    pub fn has_head(&self, stage: u64) -> bool {
+    pub(crate) fn has_head(&self, stage: u64) -> bool {
         self.chunks(stage).iter().any(|chunk| chunk.loss)
     }
 
@@ -207,7 +207,7 @@ impl<'a> Terms<'a> {
     /// What a layer keeps for the gradients of its weights alone: inputs of matrices, and gradients of their outputs, which are as wide
     /// as all that the layer has kept but for what norms of heads have. Of routed experts the gradients of the rows that they were
     /// sent, and neither what the router has kept nor the norm before it.
-    pub fn kept_for_weights_of(&self, kind: LayerKind) -> Wide {
+    pub(crate) fn kept_for_weights_of(&self, kind: LayerKind) -> Wide {
         let mixer = self.at.plan.model.mixer(kind);
         let norms = mixer.and_then(|mixer| mixer.attention()).map(|one| head_norms(&self.at, one));
         let layer = self.layer(kind);
@@ -242,7 +242,7 @@ impl<'a> Terms<'a> {
 
     /// What a step leaves in the allocator until the next one, beside state: one layer's expert tensors where expert
     /// parallelism's all-to-all is overlapped, and what captured modules save, in the graphs' pool.
-    pub fn left_after_step(&self, parts: &Activations) -> Wide {
+    pub(crate) fn left_after_step(&self, parts: &Activations) -> Wide {
         let training = &self.at.plan.training;
         let layers = || self.kinds.iter().filter(|known| known.kind.mlp == Mlp::Moe);
         let overlapped = if training.overlap.ep {

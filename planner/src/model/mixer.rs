@@ -152,7 +152,7 @@ impl Attention {
     }
 
     /// The same, to be set.
-    pub fn scores_mut(&mut self) -> &mut Scores {
+    pub(crate) fn scores_mut(&mut self) -> &mut Scores {
         match self {
             Attention::Gqa { scores, .. }
             | Attention::Mla { scores, .. }

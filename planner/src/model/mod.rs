@@ -20,7 +20,7 @@ pub mod weights;
 pub use catalogue::{Preset, presets};
 pub(crate) use check::check_model;
 pub(crate) use fewer::with_layers;
-pub use hf::{Imported, import_hf, supported_model_types};
+pub use hf::{Imported, import_hf};
 pub use hub_name::preset_of_hub;
 pub use megatron::{Beside, import_megatron};
 pub use mixer::{
@@ -28,10 +28,8 @@ pub use mixer::{
     Parallel, QkNorm,
 };
 pub use parameter::{Init, Module};
-pub use params::{
-    Parameter, Role, count, hidden_matrix_elements, layer_parameters, mtp_parameters, outer_parameters,
-    untrained_elements,
-};
+pub use params::{Parameter, Role, count, untrained_elements};
+pub(crate) use params::{hidden_matrix_elements, layer_parameters, mtp_parameters, outer_parameters};
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 pub use rotation::Rotation;
 pub use routing::{Balance, Routing, Score};
@@ -293,7 +291,7 @@ impl Architecture {
     }
 
     /// Multi-token-prediction modules with parameters of their own.
-    pub fn mtp_modules(&self) -> u64 {
+    pub(crate) fn mtp_modules(&self) -> u64 {
         if self.mtp_shared { self.mtp_layers.min(1) } else { self.mtp_layers }
     }
 }
@@ -439,7 +437,7 @@ pub struct Moe {
 
 impl Moe {
     /// Experts that a token is sent to on average: choices that hand it on as it is are as likely as others.
-    pub fn computed_top_k(&self) -> f64 {
+    pub(crate) fn computed_top_k(&self) -> f64 {
         match self.identity_experts {
             0 => self.top_k as f64,
             identity => self.top_k as f64 * self.experts as f64 / (self.experts as f64 + identity as f64),

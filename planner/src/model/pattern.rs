@@ -139,7 +139,7 @@ impl Architecture {
 
     /// Kinds of the layers of a range with the number of each, without going through them one by one; a kind may come
     /// several times.
-    pub fn kinds_in(&self, layers: Range<u64>) -> impl Iterator<Item = (LayerKind, u64)> + '_ {
+    pub(crate) fn kinds_in(&self, layers: Range<u64>) -> impl Iterator<Item = (LayerKind, u64)> + '_ {
         let period: u64 = self.pattern.iter().map(|run| run.count).sum();
         let usual = period == 0;
         let all = layers.end.saturating_sub(layers.start);
@@ -188,7 +188,7 @@ impl Architecture {
     }
 
     /// Whether some layer has this feed-forward part.
-    pub fn has_mlp(&self, mlp: Mlp) -> bool {
+    pub(crate) fn has_mlp(&self, mlp: Mlp) -> bool {
         let usual = |mlp| if mlp == Mlp::Moe && self.moe.is_none() { Mlp::Dense } else { mlp };
         match self.pattern.as_slice() {
             [] => usual(Mlp::Moe) == mlp,
@@ -202,7 +202,7 @@ impl Architecture {
     }
 
     /// Widths of dense MLPs that some layer has, each once.
-    pub fn dense_widths(&self) -> Vec<u64> {
+    pub(crate) fn dense_widths(&self) -> Vec<u64> {
         let mut widths: Vec<u64> = match self.pattern.as_slice() {
             [] => self.has_mlp(Mlp::Dense).then_some(self.ffn_hidden_size).into_iter().collect(),
             runs => {

@@ -30,7 +30,7 @@ impl Boost {
     }
 
     /// The least of this boost that makes up for `base - reduced` slots; all of it where that is not enough.
-    pub fn for_slots(self, base: u64, reduced: u64) -> Boost {
+    pub(crate) fn for_slots(self, base: u64, reduced: u64) -> Boost {
         let wanted = base as f64 / reduced.max(1) as f64;
         if wanted >= self.speed {
             return self;

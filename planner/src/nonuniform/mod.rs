@@ -7,5 +7,6 @@ mod study;
 mod tests;
 
 pub use boost::{Boost, MOST_POWER};
-pub use planned::{answer, plan_failures, remarks};
+pub(crate) use planned::plan_failures;
+pub use planned::{answer, remarks};
 pub use study::{Against, DRAWS, Losses, RATE, SEED, Study, StudyPoint, availability, losses, point, sweep};

@@ -27,7 +27,7 @@ const RULE: &str = "nonuniform tensor parallelism (Megatron-LM #2149, #4585)";
 ///
 /// # Errors
 /// A finding that says why these failures can't be planned around, and what can.
-pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
+pub(crate) fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
     let failed = &plan.cluster.failed;
     if failed.is_empty() {
         return Ok(None);

@@ -248,7 +248,7 @@ impl Study {
 
     /// The same cluster with domains of another size, whose degrees are `allowed`. A replica keeps its GPUs where they
     /// are whole domains, else it takes the next larger number of them.
-    pub fn with_domain(&self, domain: u64, allowed: Vec<u64>) -> Study {
+    pub(crate) fn with_domain(&self, domain: u64, allowed: Vec<u64>) -> Study {
         let (domain, gpus) = (domain.clamp(1, MOST_GPUS), self.gpus());
         let per = self.domain.saturating_mul(self.domains_per_replica).div_ceil(domain).max(1);
         let replicas = (gpus / domain.saturating_mul(per)).max(1);

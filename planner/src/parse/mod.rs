@@ -14,7 +14,7 @@ use crate::finding::{Finding, clip, nearest_names};
 use crate::wire::{PlanFile, Setting};
 
 /// Largest plan file that is read, in bytes. A config.json is some 10 KB.
-pub const MAX_PLAN_FILE_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_PLAN_FILE_BYTES: usize = 16 * 1024 * 1024;
 
 /// The plan file in `text`.
 ///

@@ -240,7 +240,7 @@ pub struct Software {
 
 impl Software {
     /// Whether the framework that the plan names trains modules of Megatron-Core, whatever shards them.
-    pub fn builds_on_megatron_core(&self) -> bool {
+    pub(crate) fn builds_on_megatron_core(&self) -> bool {
         self.named.as_ref().is_some_and(|named| {
             matches!(named.product, Product::MegatronLm | Product::Bridge | Product::Nemo)
         })

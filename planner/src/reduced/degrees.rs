@@ -15,7 +15,11 @@ pub struct Sharded {
 /// All that tensor parallelism cuts of a model, with its vocabulary as padded for the base degree; `None` for a model with
 /// something that nonuniform tensor parallelism does not know: recurrences, and routed experts but where `experts` says that
 /// tensor parallelism does not cut them.
-pub fn degree_limits(model: &Architecture, padded_vocabulary: u64, experts: bool) -> Option<Vec<Sharded>> {
+pub(crate) fn degree_limits(
+    model: &Architecture,
+    padded_vocabulary: u64,
+    experts: bool,
+) -> Option<Vec<Sharded>> {
     let mut found = Vec::new();
     if let Some(moe) = &model.moe {
         if !experts {
@@ -46,7 +50,7 @@ pub fn degree_limits(model: &Architecture, padded_vocabulary: u64, experts: bool
 }
 
 /// Degrees below `base` into which everything can be cut, greatest first; none when not even `base` itself cuts it.
-pub fn allowed_degrees(base: u64, limits: &[Sharded]) -> Vec<u64> {
+pub(crate) fn allowed_degrees(base: u64, limits: &[Sharded]) -> Vec<u64> {
     let cuts = |degree: u64| limits.iter().all(|limit| limit.count.is_multiple_of(degree));
     if base == 0 || !cuts(base) {
         return Vec::new();
@@ -58,7 +62,7 @@ pub fn allowed_degrees(base: u64, limits: &[Sharded]) -> Vec<u64> {
 ///
 /// # Errors
 /// With the first thing that can't be cut, and the degrees that can be.
-pub fn check_degree(base: u64, reduced: u64, limits: &[Sharded]) -> Result<(), Refusal> {
+pub(crate) fn check_degree(base: u64, reduced: u64, limits: &[Sharded]) -> Result<(), Refusal> {
     for degree in [base, reduced] {
         let refused = limits.iter().find(|limit| degree == 0 || !limit.count.is_multiple_of(degree));
         if let Some(&Sharded { what, count }) = refused {

@@ -80,7 +80,7 @@ impl ExpertSeat {
 /// All groups of the world, in the order in which every rank makes them: the kinds of the whole world's groups in
 /// their order. `besides`: with which of the experts, which are spread over blocks of neighbouring slots, and of Megatron-Core's
 /// own. `embedding`: stages of the embedding groups.
-pub fn nonuniform_groups(
+pub(crate) fn nonuniform_groups(
     layout: &Layout,
     shrunk: &Shrunk,
     besides: Besides,

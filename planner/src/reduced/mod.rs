@@ -14,15 +14,19 @@ mod reshard;
 mod slice;
 mod slots;
 
-pub use degrees::{Sharded, allowed_degrees, check_degree, degree_limits};
+pub use degrees::Sharded;
+pub(crate) use degrees::{allowed_degrees, check_degree, degree_limits};
 pub(crate) use groups::ExpertSeat;
-pub use groups::{Shrunk, nonuniform_groups, packed_ranks};
-pub use pack::{Domain, Packing, failed_ranks, failed_slots, pack, reduced_batch};
+pub(crate) use groups::nonuniform_groups;
+pub use groups::{Shrunk, packed_ranks};
+pub use pack::{Domain, Packing, failed_ranks, pack};
 pub(crate) use pack::{Failures, Gathered, gathered};
-pub use reshard::{Reshard, canonical_rows, reshard};
+pub(crate) use pack::{failed_slots, reduced_batch};
+pub(crate) use reshard::canonical_rows;
+pub use reshard::{Reshard, reshard};
 pub use slice::{ReshardedSlice, SlotRows};
 pub(crate) use slots::fill_up;
-pub use slots::{active_slots, spares_with_parity};
+pub(crate) use slots::spares_with_parity;
 
 use std::collections::BTreeMap;
 
@@ -59,7 +63,7 @@ impl Nonuniform {
     }
 
     /// Ranks of a stage with this role, and the smallest of them; none when there are none.
-    pub fn ranks_of(&self, layout: &Layout, role: RankRole, stage: u64) -> Option<(u64, u64)> {
+    pub(crate) fn ranks_of(&self, layout: &Layout, role: RankRole, stage: u64) -> Option<(u64, u64)> {
         let reduced = self.reduced_replicas().len() as u64;
         let (replicas, slots) = match role {
             RankRole::Reduced => (reduced, self.shrunk.reduced),

@@ -16,7 +16,7 @@ pub type Domain = (u64, u64, u64);
 ///
 /// # Errors
 /// A sentence for the first GPU that does not exist.
-pub fn failed_slots(
+pub(crate) fn failed_slots(
     layout: &Layout,
     cluster: &Cluster,
     failed: &[FailedGpu],
@@ -123,7 +123,7 @@ pub struct Packing {
 
 /// Sequences of a reduced replica's step, when a healthy one's are `local_batch`: its share of the slots, in whole
 /// micro batches.
-pub fn reduced_batch(local_batch: u64, micro_batch: u64, base: u64, reduced: u64) -> u64 {
+pub(crate) fn reduced_batch(local_batch: u64, micro_batch: u64, base: u64, reduced: u64) -> u64 {
     let share = u128::from(local_batch) * u128::from(reduced) / u128::from(base.max(1));
     let micro_batch = micro_batch.max(1);
     share as u64 / micro_batch * micro_batch

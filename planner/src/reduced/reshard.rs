@@ -68,7 +68,7 @@ pub fn reshard(shards: u64, local: u64, base: u64, reduced: u64) -> Result<Resha
 ///
 /// # Errors
 /// When the shards can't be cut into `base` or `reduced` parts.
-pub fn canonical_rows(shards: u64, base: u64, reduced: u64) -> Result<Vec<Vec<u64>>, Refusal> {
+pub(crate) fn canonical_rows(shards: u64, base: u64, reduced: u64) -> Result<Vec<Vec<u64>>, Refusal> {
     whole(shards, base, reduced)?;
     let (own, wide) = (shards / base, shards / reduced);
     let mut next: Vec<u64> = (0..reduced).map(|core| core * wide + own).collect();

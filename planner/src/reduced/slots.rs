@@ -12,7 +12,7 @@ use super::Refusal;
 ///
 /// # Errors
 /// When a slot does not exist or is listed twice, or when nothing of a group is left.
-pub fn spares_with_parity(
+pub(crate) fn spares_with_parity(
     base: u64,
     failed: &BTreeMap<u64, Vec<u64>>,
 ) -> Result<(u64, BTreeMap<u64, Vec<u64>>), Refusal> {
@@ -44,11 +44,6 @@ pub(crate) fn fill_up(base: u64, slots: &mut Vec<u64>, spares: u64) {
     let missing = spares.saturating_sub(slots.len() as u64);
     slots.extend(healthy.into_iter().take(missing as usize));
     slots.sort_unstable();
-}
-
-/// The slots that go on, ascending.
-pub fn active_slots(base: u64, inactive: &[u64]) -> Vec<u64> {
-    (0..base).filter(|slot| !inactive.contains(slot)).collect()
 }
 
 #[cfg(test)]
@@ -85,12 +80,5 @@ mod tests {
         check(4, &[(0, &[0, 1, 2, 3])], Err("leave out that replica"));
         check(4, &[(2, &[4])], Err("slot 4 of replica 2 does not exist: slots are numbered from 0 to 3"));
         check(4, &[(2, &[1, 3, 1])], Err("slot 1 of replica 2 is listed twice"));
-    }
-
-    #[test]
-    fn active_slots_are_the_others() {
-        assert_eq!(active_slots(8, &[2, 5]), [0, 1, 3, 4, 6, 7]);
-        assert_eq!(active_slots(4, &[2, 3]), [0, 1]);
-        assert_eq!(active_slots(2, &[]), [0, 1]);
     }
 }

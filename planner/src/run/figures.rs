@@ -158,7 +158,7 @@ impl StepPoint {
     }
 
     /// Of what a framework printed; none before it says loss and time.
-    pub fn of_iteration(iteration: &Iteration) -> Option<StepPoint> {
+    pub(crate) fn of_iteration(iteration: &Iteration) -> Option<StepPoint> {
         let value = |figure: usize| (FIGURES[figure].of_iteration)(iteration).unwrap_or(f64::NAN);
         let values: [f64; COUNT] = std::array::from_fn(value);
         let said = [LOSS, SECONDS].into_iter().all(|figure| !values[figure].is_nan());

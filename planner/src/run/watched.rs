@@ -26,7 +26,7 @@ pub struct Watched {
 
 impl Watched {
     /// Takes an iteration.
-    pub fn take_iteration(&mut self, iteration: Iteration) {
+    pub(crate) fn take_iteration(&mut self, iteration: Iteration) {
         match self.iterations.get_mut(&iteration.step) {
             Some(known) => super::compare::add(known, &iteration),
             None => {
@@ -39,7 +39,7 @@ impl Watched {
     }
 
     /// Takes a sample of a GPU.
-    pub fn take_gpu(&mut self, sample: GpuSample) {
+    pub(crate) fn take_gpu(&mut self, sample: GpuSample) {
         const MOST_XIDS: usize = 64;
         self.most_device_bytes = self.most_device_bytes.max(sample.memory_used_bytes);
         for xid in &sample.xids {

@@ -182,7 +182,7 @@ const ZBV: Kind = Kind {
 impl Kind {
     /// Of so many seconds (or stages) of others before it, what a stage waits for.
     #[inline]
-    pub fn waits_for(&self, others: f64, chunks: f64) -> f64 {
+    pub(crate) fn waits_for(&self, others: f64, chunks: f64) -> f64 {
         if self.waits_for_chunks { others / chunks } else { others }
     }
 }

@@ -9,7 +9,7 @@ use super::lists::actions;
 use super::{Action, ActionKind, Pipeline};
 
 /// The most chunks that are live at once in a list.
-pub fn peak_live(list: &[Action]) -> u64 {
+pub(crate) fn peak_live(list: &[Action]) -> u64 {
     let (mut live, mut most) = (0u64, 0);
     for action in list {
         match action.kind {
@@ -23,7 +23,7 @@ pub fn peak_live(list: &[Action]) -> u64 {
 }
 
 /// What `peak_live` counts in the list of `stage`, without making the list.
-pub fn live_chunks(pipeline: &Pipeline, stage: u64) -> u64 {
+pub(crate) fn live_chunks(pipeline: &Pipeline, stage: u64) -> u64 {
     let Pipeline { stages, chunks, microbatches, .. } = *pipeline;
     if stages <= 1 && chunks <= 1 {
         return microbatches.min(1);
@@ -34,7 +34,7 @@ pub fn live_chunks(pipeline: &Pipeline, stage: u64) -> u64 {
 /// The most micro batches of which the model's last chunk, with the loss, is live at once: one where its backward follows
 /// its forward. That is not so in GPipe, in ZB-H1, whose last stage puts weight gradients off, and in the interleaved
 /// schedule's last group when it is smaller than the others: then forwards run ahead.
-pub fn live_heads(pipeline: &Pipeline) -> u64 {
+pub(crate) fn live_heads(pipeline: &Pipeline) -> u64 {
     (pipeline.schedule.kind().heads)(pipeline)
 }
 
@@ -67,7 +67,7 @@ pub fn peak_bytes(pipeline: &Pipeline, stage: u64, chunks: &[ChunkBytes]) -> u12
 impl Pipeline {
     /// The same pipeline with as few micro batches as show all that a longer step does: warm-up, two rounds of the
     /// steady state, cool-down. GPipe has no steady state and is not shortened.
-    pub fn shortened(&self) -> Pipeline {
+    pub(crate) fn shortened(&self) -> Pipeline {
         let microbatches = (self.schedule.kind().telling)(self);
         Pipeline { microbatches, ..*self }
     }

@@ -17,7 +17,8 @@ mod transfers;
 pub use crate::wire::stage_step::{Action, ActionKind, Payload, Step, Transfer};
 pub use kinds::{Chunks, Kind};
 pub use lists::actions;
-pub use live::{ChunkBytes, live_chunks, live_heads, peak_bytes, peak_live};
+pub use live::{ChunkBytes, peak_bytes};
+pub(crate) use live::{live_chunks, live_heads};
 pub use transfers::{forward_steps, steps};
 
 use crate::settings::Schedule;
@@ -39,13 +40,13 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Virtual stages of the whole model.
-    pub fn virtual_stages(&self) -> u64 {
+    pub(crate) fn virtual_stages(&self) -> u64 {
         self.stages * self.chunks
     }
 
     /// The virtual stage that chunk `chunk` of `stage` is. Chunk 0 of all stages comes first, then chunk 1; under ZBV
     /// chunk 1 comes back in a V: the last stage holds the two in the middle, the first stage the first and the last.
-    pub fn virtual_stage(&self, stage: u64, chunk: u64) -> u64 {
+    pub(crate) fn virtual_stage(&self, stage: u64, chunk: u64) -> u64 {
         virtual_stage(self.schedule, self.stages, stage, chunk)
     }
 
@@ -59,7 +60,7 @@ impl Pipeline {
 }
 
 /// The virtual stage that chunk `chunk` of `stage` is, of `stages` stages.
-pub fn virtual_stage(schedule: Schedule, stages: u64, stage: u64, chunk: u64) -> u64 {
+pub(crate) fn virtual_stage(schedule: Schedule, stages: u64, stage: u64, chunk: u64) -> u64 {
     let back = schedule.kind().in_v && !chunk.is_multiple_of(2);
     chunk * stages + if back { stages.saturating_sub(stage + 1) } else { stage }
 }

@@ -289,12 +289,12 @@ proptest! {
         let (last, chunk) = pipeline.place(pipeline.virtual_stages() - 1);
         let mut of_last = actions(&pipeline, last);
         of_last.retain(|action| action.chunk == chunk);
-        prop_assert_eq!(live_heads(&pipeline), peak_live(&of_last));
+        prop_assert_eq!(live_heads(&pipeline), super::live::peak_live(&of_last));
         let same = [ChunkBytes { saved: 1, kept_for_weights: 1 }; 4];
         for stage in 0..pipeline.stages {
             let list = actions(&pipeline, stage);
-            prop_assert_eq!(live_chunks(&pipeline, stage), peak_live(&list));
-            prop_assert_eq!(peak_bytes(&pipeline, stage, &same), u128::from(peak_live(&list)));
+            prop_assert_eq!(live_chunks(&pipeline, stage), super::live::peak_live(&list));
+            prop_assert_eq!(peak_bytes(&pipeline, stage, &same), u128::from(super::live::peak_live(&list)));
             let (mut live, mut most) = (0, 0);
             for action in &list {
                 let bytes = chunks[action.chunk as usize];

@@ -230,7 +230,8 @@ impl Search {
     }
 
     /// One part by itself.
-    pub fn run_part(&self, part: u64) -> Partial {
+    #[cfg(test)]
+    pub(crate) fn run_part(&self, part: u64) -> Partial {
         let mut partial = Partial::default();
         self.worker().run(part, &mut partial);
         partial

@@ -8,9 +8,10 @@ mod training;
 
 pub use layout::{CpKind, LrSchedule, Schedule, Strategy};
 pub use training::{
-    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, GRAPH_MODULES, Granularity,
-    Implementation, OFFLOAD_MODULES, OptimizerKind, Precision, RECOMPUTE_MODULES,
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
+    OptimizerKind, Precision,
 };
+pub(crate) use training::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
 
 /// Declares an enum by its words in a plan file, which serde reads and writes and `name` says.
 macro_rules! words {

@@ -39,7 +39,7 @@ impl Precision {
     }
 
     /// The recipe, where there is one.
-    pub const fn low_precision(self) -> Option<LowPrecision> {
+    pub(crate) const fn low_precision(self) -> Option<LowPrecision> {
         match self {
             Precision::Fp8Delayed => Some(LowPrecision::Fp8Delayed),
             Precision::Fp8Current => Some(LowPrecision::Fp8Current),
@@ -156,7 +156,7 @@ words! {
 }
 
 /// Modules that selective recomputation knows.
-pub const RECOMPUTE_MODULES: &[&str] = &[
+pub(crate) const RECOMPUTE_MODULES: &[&str] = &[
     "core_attn",
     "layernorm",
     "mlp",
@@ -169,8 +169,8 @@ pub const RECOMPUTE_MODULES: &[&str] = &[
 ];
 
 /// Modules whose activations can wait on the host.
-pub const OFFLOAD_MODULES: &[&str] =
+pub(crate) const OFFLOAD_MODULES: &[&str] =
     &["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"];
 
 /// Modules that can be captured (Megatron-Core `CudaGraphModule`).
-pub const GRAPH_MODULES: &[&str] = &["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"];
+pub(crate) const GRAPH_MODULES: &[&str] = &["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"];

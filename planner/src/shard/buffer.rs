@@ -126,7 +126,7 @@ impl StateShard {
     }
 
     /// Bytes of moments on the GPU, which the first step makes.
-    pub fn moments_on_gpu(&self) -> Wide {
+    pub(crate) fn moments_on_gpu(&self) -> Wide {
         self.kept(self.moments())
     }
 

@@ -20,7 +20,7 @@ pub struct Holders {
 }
 
 /// The ranks of a stage by what they hold, the fullest first. Slices of unequal size make several classes.
-pub fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
+pub(crate) fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
     by_runtime::holders(plan, stage)
 }
 

@@ -59,7 +59,7 @@ impl Plan {
 
     /// Of a plan for Megatron-FSDP that the worker runs as such: the plan of runtime native that it computes with, whose
     /// operators, temporaries and times are those of the run. None of other plans.
-    pub fn computed_as_native(&self) -> Option<Plan> {
+    pub(crate) fn computed_as_native(&self) -> Option<Plan> {
         let runs = self.runtime.facts().flat_units && self.is_computed_by_the_worker();
         runs.then(|| fill::valid(&computed_with(self)))?
     }

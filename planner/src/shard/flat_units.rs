@@ -216,7 +216,7 @@ fn buffer_of(plan: &Plan, mesh: &Mesh, unit: &FlatUnit, rank: u64) -> BufferShar
 ///
 /// # Errors
 /// One sentence that names the parameter.
-pub fn check_units(plan: &Plan, native: &Plan) -> Result<(), String> {
+pub(crate) fn check_units(plan: &Plan, native: &Plan) -> Result<(), String> {
     let mesh = plan.mesh();
     for tp in unlike_over_tp(&mesh) {
         flat_units_of(plan, &mesh, &native.rank_shards(tp))?;

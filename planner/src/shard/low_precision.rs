@@ -41,7 +41,7 @@ pub struct LowPrecisionWeights {
 /// They are one direction, and the other where the GPU has no matrix multiplication that transposes 8 bits (before
 /// Blackwell); block scales always need both. So are copies that stay from micro batch to micro batch beside weights that
 /// are kept in the compute type (TransformerEngine's weight workspaces).
-pub fn quantised_bytes(plan: &Plan, elements: u64) -> Wide {
+pub(crate) fn quantised_bytes(plan: &Plan, elements: u64) -> Wide {
     let Some(recipe) = plan.training.low_precision else { return Wide::ZERO };
     let per_tensor = matches!(recipe, LowPrecision::Fp8Delayed | LowPrecision::Fp8Current);
     let one_way = per_tensor && plan.cluster.gpu.generation == Generation::Blackwell;
@@ -50,6 +50,6 @@ pub fn quantised_bytes(plan: &Plan, elements: u64) -> Wide {
 }
 
 /// Whether weights of matrices are gathered and kept in the recipe's type.
-pub fn keeps_quantised(plan: &Plan) -> bool {
+pub(crate) fn keeps_quantised(plan: &Plan) -> bool {
     plan.training.fp8_param_gather && plan.training.low_precision.is_some()
 }

@@ -12,12 +12,12 @@ use crate::settings::Strategy;
 use crate::units::{Dtype, LowPrecision, Wide};
 
 /// Whether Megatron-FSDP is applied at all: with one data-parallel rank NeMo Automodel leaves it out.
-pub fn is_wrapped(plan: &Plan) -> bool {
+pub(crate) fn is_wrapped(plan: &Plan) -> bool {
     plan.layout.dp > 1
 }
 
 /// The group that shards all but split experts: inner data and context parallel ranks.
-pub fn sharding_group(plan: &Plan) -> GroupKind {
+pub(crate) fn sharding_group(plan: &Plan) -> GroupKind {
     if plan.layout.dp_replicate > 1 {
         GroupKind::DpShardCp
     } else if plan.layout.cp > 1 {
@@ -213,7 +213,7 @@ pub struct UnitSizes {
 }
 
 /// What the units of `stage` gather.
-pub fn unit_sizes(plan: &Plan, stage: u64) -> UnitSizes {
+pub(crate) fn unit_sizes(plan: &Plan, stage: u64) -> UnitSizes {
     let mesh = plan.mesh();
     let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
     let flats = flats(plan, &mesh, &slots, stage);
@@ -265,7 +265,7 @@ pub(super) fn persistent_pairs(flats: &[Flat]) -> Vec<Option<usize>> {
 
 /// Bytes of the two persistent pairs of buffers for each of those: weights as they are gathered, in as many buffers as they are
 /// kept in, and gradients in their type.
-pub fn double_buffer_bytes(plan: &Plan, stage: u64) -> Wide {
+pub(crate) fn double_buffer_bytes(plan: &Plan, stage: u64) -> Wide {
     let mesh = plan.mesh();
     let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
     let gradient = Wide::from(plan.training.grad_dtype.size());

@@ -22,15 +22,19 @@ mod state;
 mod tests;
 pub mod tp_plan;
 
-pub use classes::{Holders, holders};
+pub use classes::Holders;
+pub(crate) use classes::holders;
 
-pub use state::{StateTypes, core_keeps_master, state_types};
+pub use state::StateTypes;
+pub(crate) use state::state_types;
 
 pub use buffer::{BufferShard, StateShard};
-pub use flat_units::{UnitBuffers, check_units, flat_units, unit_buffers};
+pub(crate) use flat_units::check_units;
+pub use flat_units::{UnitBuffers, flat_units, unit_buffers};
 pub(crate) use megatron::{Block, counted_blocks_of};
 pub use megatron::{Elements, StageElements, Updated, padded_vocabulary};
-pub use megatron_fsdp::{Gathered, UnitSizes, double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
+pub use megatron_fsdp::{Gathered, UnitSizes};
+pub(crate) use megatron_fsdp::{double_buffer_bytes, is_wrapped, unit_sizes};
 pub use pieces::{Copied, Piece, copies, copies_of};
 pub use remarks::check;
 
@@ -104,7 +108,7 @@ pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
 }
 
 /// Buffers of the fullest rank of `stage`: equal to those of its own list.
-pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
+pub(crate) fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
     by_runtime::buffers(plan, stage)
 }
 
@@ -114,12 +118,12 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
 }
 
 /// Parameters that a rank of `stage` allocates, without buffer padding.
-pub fn parameters_of_stage(plan: &Plan, stage: u64) -> u64 {
+pub(crate) fn parameters_of_stage(plan: &Plan, stage: u64) -> u64 {
     stage_families(plan, stage).iter().map(|family| family.count * family.local_elements()).sum()
 }
 
 /// Parameters that the fullest rank allocates, without buffer padding.
-pub fn parameters_per_rank_max(plan: &Plan) -> u64 {
+pub(crate) fn parameters_per_rank_max(plan: &Plan) -> u64 {
     by_runtime::most_parameters(plan)
 }
 

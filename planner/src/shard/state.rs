@@ -17,18 +17,6 @@ pub struct StateTypes {
     pub second_moment: Option<Dtype>,
 }
 
-impl StateTypes {
-    /// Bytes of the master weight.
-    pub fn master_bytes(&self) -> u64 {
-        master_bytes(self.master, self.master_remainder)
-    }
-
-    /// Bytes of the moments.
-    pub fn moment_bytes(&self) -> u64 {
-        self.first_moment.size() + self.second_moment.map_or(0, Dtype::size)
-    }
-}
-
 /// Bytes of a master weight, of which the upper half may be the weight itself.
 pub(super) fn master_bytes(master: Option<Dtype>, remainder: bool) -> u64 {
     master.map_or(0, |dtype| if remainder { dtype.size() / 2 } else { dtype.size() })
@@ -37,7 +25,7 @@ pub(super) fn master_bytes(master: Option<Dtype>, remainder: bool) -> u64 {
 /// Whether Megatron-Core keeps the fp32 master weights of a precision-aware optimizer and hands it gradients in fp32, as it
 /// does for 8-bit weights that are cast from them (`use_precision_aware_optimizer_no_fp8_or_ds_fp8` of its
 /// `optimizer_config.py`, when that is off).
-pub fn core_keeps_master(plan: &Plan) -> bool {
+pub(crate) fn core_keeps_master(plan: &Plan) -> bool {
     let optimizer = &plan.training.optimizer;
     let cast = matches!(
         plan.training.low_precision,
@@ -50,7 +38,7 @@ pub fn core_keeps_master(plan: &Plan) -> bool {
 }
 
 /// Types of the state of an element that `kind` updates, by Megatron-Core's rules and by the worker's.
-pub fn state_types(plan: &Plan, kind: OptimizerKind) -> StateTypes {
+pub(crate) fn state_types(plan: &Plan, kind: OptimizerKind) -> StateTypes {
     let (training, optimizer) = (&plan.training, &plan.training.optimizer);
     let two_bytes = matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16);
     // The worker keeps masters in fp32, and moments in the gradient's type or wider.

@@ -69,7 +69,7 @@ pub fn answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
 
 /// The same with the pipeline simulated, action by action, as a search simulates its best plans; by the closed form where
 /// there is no pipeline, or one of more actions than are simulated here.
-pub fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
+pub(crate) fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
     let (mut answer, findings) = answer(plan);
     if let Some(answer) = &mut answer
         && let Some(seconds) = simulated(plan)

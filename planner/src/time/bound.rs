@@ -79,19 +79,25 @@ impl ModelBound {
 
     /// Seconds of a pipeline at least, whatever stands before and after it. Sharded parameters only lengthen stages.
     #[inline]
-    pub fn least_of_pipe(&self, pipe: &Pipe) -> f64 {
+    pub(crate) fn least_of_pipe(&self, pipe: &Pipe) -> f64 {
         self.least_with_waits(pipe, waits_at_least(pipe.schedule, pipe.stages, pipe.chunks))
     }
 
     /// The same of any pipeline with as many stages and micro batches that waits for so many micro batches at least.
     #[inline]
-    pub fn least_with_waits(&self, pipe: &Pipe, waits: f64) -> f64 {
+    pub(crate) fn least_with_waits(&self, pipe: &Pipe, waits: f64) -> f64 {
         self.least / pipe.stages * (pipe.microbatches + waits) * (1.0 - ROUNDING)
     }
 
     /// What a step of a pipeline takes at least; 0 where nothing is known, or where it may be without end.
     #[inline]
-    pub fn least_seconds(&self, machine: &Machine, pipe: &Pipe, state: &State, around: &StepOverhead) -> f64 {
+    pub(crate) fn least_seconds(
+        &self,
+        machine: &Machine,
+        pipe: &Pipe,
+        state: &State,
+        around: &StepOverhead,
+    ) -> f64 {
         let launches = 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency) * pipe.stages;
         let beside = around.least();
         let most = (pipe.microbatches + 1.0) * (self.most + launches) + around.most();
@@ -105,7 +111,7 @@ impl ModelBound {
 
 /// Micro batches of a stage that a pipeline stands still at least, as it fills and drains.
 #[inline]
-pub fn waits_at_least(schedule: Schedule, stages: f64, chunks: f64) -> f64 {
+pub(crate) fn waits_at_least(schedule: Schedule, stages: f64, chunks: f64) -> f64 {
     let kind = schedule.kind();
     if kind.splits_backward { 0.0 } else { kind.waits_for(stages - 1.0, chunks) }
 }
@@ -115,7 +121,7 @@ const MOST: f64 = 1e8;
 
 impl Stages {
     /// Whether stages hold each layer of the model once, and so what [`ModelBound`] counts.
-    pub fn are_whole(&self, shape: &ModelShape) -> bool {
+    pub(crate) fn are_whole(&self, shape: &ModelShape) -> bool {
         let mut layers = [0.0; MAX_KINDS];
         for &kind in &shape.layers {
             if let Some(count) = layers.get_mut(usize::from(kind)) {

@@ -124,7 +124,7 @@ impl Setup {
 
     /// Lets `ranks` CPU processes share a node of `cores` cores: rates are of the node, and each rank has its share;
     /// what one thread does takes longer where ranks outnumber cores. Does nothing with 0 cores.
-    pub fn share_host(&mut self, ranks: u64, cores: u64) {
+    pub(crate) fn share_host(&mut self, ranks: u64, cores: u64) {
         if cores == 0 || ranks == 0 {
             return;
         }

@@ -14,7 +14,7 @@ use crate::plan::Plan;
 ///
 /// # Errors
 /// What the data file lacks, or layers that don't divide.
-pub fn stage_costs(plan: &Plan) -> Result<StageCosts, String> {
+pub(crate) fn stage_costs(plan: &Plan) -> Result<StageCosts, String> {
     let setup = setup(plan)?;
     let machine = setup.machine(&table().values());
     let terms = Terms::new(&machine, &setup.split, &setup.options, &setup.shape);

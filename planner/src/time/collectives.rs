@@ -55,7 +55,7 @@ impl Machine {
     }
 
     /// An all-gather to, or reduce-scatter from, `bytes` bytes, without what it costs to start.
-    pub fn ring_bytes(&self, group: Group, bytes: f64) -> f64 {
+    pub(crate) fn ring_bytes(&self, group: Group, bytes: f64) -> f64 {
         if group.size <= 1.0 {
             return 0.0;
         }

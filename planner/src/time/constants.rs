@@ -107,7 +107,7 @@ pub struct Constant {
 
 impl Constant {
     /// Whether measured rows decide it.
-    pub fn is_fitted(&self) -> bool {
+    pub(crate) fn is_fitted(&self) -> bool {
         self.meaning.is_none()
     }
 }
@@ -201,7 +201,7 @@ impl Table {
 }
 
 /// Standard deviations of the likely range: nine of ten steps.
-pub const RANGE: f64 = 1.64;
+pub(crate) const RANGE: f64 = 1.64;
 
 /// The table that is part of the program.
 pub fn table() -> &'static Table {

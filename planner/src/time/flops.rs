@@ -67,7 +67,7 @@ pub fn model_flops(model: &Architecture, vocabulary: u64, seq_len: u64, sequence
 }
 
 /// Forward FLOPs of one token of a sequence of `seq_len`, whole model.
-pub fn forward_flops(model: &Architecture, vocabulary: u64, seq_len: u64) -> ForwardFlops {
+pub(crate) fn forward_flops(model: &Architecture, vocabulary: u64, seq_len: u64) -> ForwardFlops {
     let mut flops = ForwardFlops::default();
     for (kind, layers) in model.layer_kinds() {
         flops.add(&layer_flops(model, kind, seq_len), layers as f64);
@@ -85,7 +85,7 @@ pub fn forward_flops(model: &Architecture, vocabulary: u64, seq_len: u64) -> For
 }
 
 /// Forward FLOPs of one token in a layer of `kind`.
-pub fn layer_flops(model: &Architecture, kind: LayerKind, seq_len: u64) -> ForwardFlops {
+pub(crate) fn layer_flops(model: &Architecture, kind: LayerKind, seq_len: u64) -> ForwardFlops {
     let mut flops = ForwardFlops::default();
     let top_k = model.moe.as_ref().map_or(0.0, Moe::computed_top_k);
     for matrix in matrices(model, kind) {
@@ -168,7 +168,7 @@ fn of_mixer(model: &Architecture, mixer: MixerRef<'_>, seq_len: f64, flops: &mut
 }
 
 /// FLOPs of a step that are done a second time by recomputation, over all ranks.
-pub fn recomputed_flops(plan: &Plan) -> f64 {
+pub(crate) fn recomputed_flops(plan: &Plan) -> f64 {
     let (model, training) = (&plan.model, &plan.training);
     let tokens = training.seq_len as f64 * training.global_batch_size as f64;
     let whole = |kind| layer_flops(model, kind, training.seq_len);

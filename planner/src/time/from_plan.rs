@@ -20,7 +20,7 @@ use crate::units::{Dtype, LowPrecision};
 use crate::wire::RankRole;
 
 /// The profile that holds without a name in the plan: that of the framework which the plan names, or of its runtime.
-pub fn default_profile(plan: &Plan) -> &'static str {
+pub(crate) fn default_profile(plan: &Plan) -> &'static str {
     if by_bridges_recipe(plan) {
         let fused = plan.software.where_possible.flex || plan.training.moe.dispatcher == Dispatcher::Flex;
         return match (&plan.model.moe, fused) {

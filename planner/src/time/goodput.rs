@@ -113,7 +113,7 @@ pub(super) fn assumed(plan: &Plan) -> Vec<Finding> {
 }
 
 /// Daly's higher-order optimum of the time between checkpoints (Young's is its first term).
-pub fn optimal_interval(write: f64, mtbf: f64) -> f64 {
+pub(crate) fn optimal_interval(write: f64, mtbf: f64) -> f64 {
     if write >= 2.0 * mtbf {
         return mtbf;
     }

@@ -47,12 +47,12 @@ pub struct Split {
 
 impl Split {
     /// Tokens of a micro batch on a rank where the sequence is whole over tensor parallelism.
-    pub fn gathered_tokens(&self) -> f64 {
+    pub(crate) fn gathered_tokens(&self) -> f64 {
         self.mbs * self.seq_len / self.cp
     }
 
     /// Tokens of the stream between blocks on a rank.
-    pub fn stream_tokens(&self) -> f64 {
+    pub(crate) fn stream_tokens(&self) -> f64 {
         if self.sp { self.gathered_tokens() / self.tp } else { self.gathered_tokens() }
     }
 }

@@ -20,7 +20,7 @@ pub struct StageClass {
 
 impl StageClass {
     /// One stage of these chunks.
-    pub fn of_chunks(shape: &ModelShape, chunks: &[Chunk]) -> StageClass {
+    pub(crate) fn of_chunks(shape: &ModelShape, chunks: &[Chunk]) -> StageClass {
         let mut class =
             StageClass { count: 1.0, layers: [0.0; MAX_KINDS], embedding: 0.0, mtp: 0.0, head: 0.0 };
         for chunk in chunks {

@@ -112,7 +112,7 @@ impl StepTime {
 
 impl StepTime {
     /// What a step takes besides its pipeline.
-    pub fn outside_pipeline(&self) -> f64 {
+    pub(crate) fn outside_pipeline(&self) -> f64 {
         self.data - self.gathering + (self.copies - self.copying) + self.optimizer + self.fixed
     }
 }

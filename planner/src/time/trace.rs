@@ -10,7 +10,7 @@ use super::simulate::{Span, Timeline};
 use crate::schedule::{ActionKind, Payload};
 
 /// Most actions of a trace: of twice as many, viewers no longer open it in seconds (about 60 MB).
-pub const MAX_TRACE_ACTIONS: usize = 1 << 17;
+pub(crate) const MAX_TRACE_ACTIONS: usize = 1 << 17;
 
 /// A timeline that is too long for a trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -248,7 +248,7 @@ plan_part! {
 impl LayoutFile {
     /// Whether nothing is said about which layers a stage holds. That embedding and loss do not count as layers, which is
     /// Megatron's default, says how not to split them.
-    pub fn splits_itself(&self) -> bool {
+    pub(crate) fn splits_itself(&self) -> bool {
         self.pipeline_layout.is_none()
             && self.first_stage_layers.is_none()
             && self.last_stage_layers.is_none()
@@ -257,7 +257,7 @@ impl LayoutFile {
     }
 
     /// Takes over what another says about it.
-    pub fn take_split(&mut self, other: &LayoutFile) {
+    pub(crate) fn take_split(&mut self, other: &LayoutFile) {
         self.pipeline_layout.clone_from(&other.pipeline_layout);
         (self.first_stage_layers, self.last_stage_layers) =
             (other.first_stage_layers, other.last_stage_layers);
@@ -266,7 +266,7 @@ impl LayoutFile {
     }
 
     /// Forgets what is said about it.
-    pub fn forget_split(&mut self) {
+    pub(crate) fn forget_split(&mut self) {
         (self.pipeline_layout, self.first_stage_layers, self.last_stage_layers) = (None, None, None);
         (self.account_for_embedding, self.account_for_loss) = (None, None);
     }

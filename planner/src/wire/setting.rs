@@ -13,7 +13,7 @@ use crate::units::Dtype;
 /// Most GPUs of a plan, and so of an axis.
 pub const MAX_WORLD: u64 = 1 << 20;
 /// Largest batch, sequence and step counts.
-pub const MAX_COUNT: u64 = 1 << 32;
+pub(crate) const MAX_COUNT: u64 = 1 << 32;
 /// Most steps between two things that a run does, and most things that it keeps.
 pub(super) const MOST: u64 = 1_000_000_000;
 /// Most tokens of an expert over the mean; more than any model has experts.
@@ -367,7 +367,7 @@ impl Setting {
     }
 
     /// Names of the fields of an object of a plan file: its settings, then the objects in it.
-    pub fn fields_of(object: &str) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn fields_of(object: &str) -> impl Iterator<Item = &'static str> {
         let begins = if object.is_empty() { String::new() } else { format!("{object}.") };
         let rows = PARTS
             .iter()

@@ -213,7 +213,7 @@ impl Writer<'_> {
     }
 
     /// The nodes of a list as Slurm writes it, each by its name; none where the site gives none, or no list.
-    pub fn named_nodes(&mut self, field: &str, given: Option<&str>) -> Option<Vec<String>> {
+    pub(crate) fn named_nodes(&mut self, field: &str, given: Option<&str>) -> Option<Vec<String>> {
         let given = given.filter(|given| !given.is_empty())?;
         let is_plain = |names: &Vec<String>| names.iter().all(|name| crate::shell::is_directive_value(name));
         match node_names(given) {

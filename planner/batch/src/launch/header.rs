@@ -104,7 +104,7 @@ impl Writer<'_> {
     }
 
     /// How the job's number stands in names of files.
-    pub fn job_pattern(&self) -> &'static str {
+    pub(crate) fn job_pattern(&self) -> &'static str {
         if self.array().is_some() { "%A_%a" } else { "%j" }
     }
 

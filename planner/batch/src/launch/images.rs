@@ -82,7 +82,7 @@ impl Writer<'_> {
 
     /// Where the body's code lies in the image; none without one, or where a known one does not have it. An image that is
     /// not known is taken for the body's own.
-    pub fn code_in_image(&self) -> Option<&'static str> {
+    pub(crate) fn code_in_image(&self) -> Option<&'static str> {
         self.container()?;
         match self.known_image() {
             Some(image) => {
@@ -94,7 +94,7 @@ impl Writer<'_> {
 
     /// Where the Python environment lies: as the site says; in the image, where there is one that is not known to lack it;
     /// else where uv makes it.
-    pub fn environment_kind(&self) -> Environment {
+    pub(crate) fn environment_kind(&self) -> Environment {
         // What the job makes itself stands first on the tasks' PATH.
         if self.options.environment.is_some() {
             return Environment::None;

@@ -59,7 +59,7 @@ impl Writer<'_> {
     }
 
     /// That signal as `--signal` takes it.
-    pub fn signal_option(&self) -> Option<String> {
+    pub(crate) fn signal_option(&self) -> Option<String> {
         self.signal()?;
         let signal = self.site.signal.clone().or_else(|| Some(format!("TERM@{}", self.saving()?.margin)))?;
         // A launcher in the batch script hands it on to the ranks, which end together.

@@ -109,7 +109,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Tasks that Slurm starts on a node.
-    pub fn tasks_per_node(&self) -> u64 {
+    pub(crate) fn tasks_per_node(&self) -> u64 {
         let per_node =
             self.reduced.as_ref().map_or(self.plan.cluster.gpus_per_node, |reduced| reduced.nodes[0].ranks);
         if self.options.mode == Mode::Torchrun { 1 } else { per_node }
@@ -224,12 +224,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Refuses a choice of the kind of script.
-    pub fn refuse_option(&mut self, field: &str, value: impl Into<Value>, why: impl Into<String>) {
+    pub(crate) fn refuse_option(&mut self, field: &str, value: impl Into<Value>, why: impl Into<String>) {
         self.note(Finding::error(&format!("script.{field}"), value, why));
     }
 
     /// Refuses a value that is a secret, without showing it.
-    pub fn refuse_secret(&mut self, field: &str) {
+    pub(crate) fn refuse_secret(&mut self, field: &str) {
         let message = format!(
             "{field} of the site holds a secret, and secrets never enter a script: export it as a variable in the shell \
              that submits, and name the variable in required_env"

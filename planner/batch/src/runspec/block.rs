@@ -13,7 +13,7 @@ pub struct Block {
 
 impl Block {
     /// The line of the file, counted from one, that holds byte `at` of the TOML.
-    pub fn file_line(&self, at: usize) -> usize {
+    pub(crate) fn file_line(&self, at: usize) -> usize {
         let before = self.toml.as_bytes().iter().take(at);
         self.first_line + before.filter(|byte| **byte == b'\n').count()
     }
@@ -24,7 +24,7 @@ impl Block {
 ///
 /// # Errors
 /// When there is none.
-pub fn script_block(path: &str, text: &str) -> Result<Block, Box<Finding>> {
+pub(crate) fn script_block(path: &str, text: &str) -> Result<Block, Box<Finding>> {
     let lines: Vec<&str> = text.lines().map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let mut unclosed = None;
     for (at, line) in lines.iter().enumerate() {

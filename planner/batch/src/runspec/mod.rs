@@ -25,7 +25,7 @@ mod stage;
 mod torch;
 
 pub use accelerator::{Accelerator, Detected, OperatingSystem, Source, detect};
-pub use block::{Block, script_block};
+pub use block::Block;
 pub use command::{
     Invocation, Plain, Repo, UvRun, launcher_arguments, own_command, plain, shell_line, shown_variables,
     sync, uv_run, without_secrets,
@@ -36,12 +36,12 @@ pub use cuda::{Choice, DriverVersion, choose_extra, needs_detection, pinned_back
 pub use header::{Header, Packages, header, parse};
 pub use here::{Devices, processes_here};
 pub use packages::{From as PackagesFrom, Installation, batch_commands, installation};
-pub use profile::{Profile, RESERVED, profile};
+pub use profile::{Profile, profile};
 pub use requirement::{allows, requirement_of};
 pub use settings::{Executor, Processes, Settings, settings};
 pub use spec::{ConfigFormat, Gpus, Launch, Runspec};
 pub use stage::{DEFAULT_EXCLUDED, Stage, read_stage, switched_extras};
-pub use torch::{cuda_major, locked_mismatch, mismatch};
+pub use torch::{locked_mismatch, mismatch};
 
 #[cfg(test)]
 mod tests;

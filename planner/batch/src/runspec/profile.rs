@@ -6,7 +6,7 @@ use super::document::{self, Fields};
 use planner::finding::{Finding, nearest_names};
 
 /// Tables at the top of `env.toml` that are settings of other tools, not profiles.
-pub const RESERVED: [&str; 4] = ["wandb", "cli", "cache", "artifacts"];
+pub(crate) const RESERVED: [&str; 4] = ["wandb", "cli", "cache", "artifacts"];
 /// The most profiles in one chain of `extends`.
 const MAX_DEPTH: usize = 64;
 

@@ -7,7 +7,7 @@ use super::document;
 use planner::finding::Finding;
 
 /// The major version of CUDA in a version's last part, such as 12 in `2.10.0+cu129`.
-pub fn cuda_major(version: &str) -> Option<u64> {
+pub(crate) fn cuda_major(version: &str) -> Option<u64> {
     let digits = version.split_once('+')?.1.strip_prefix("cu")?;
     let digits = &digits[..digits.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(digits.len())];
     // One digit is the minor version: cu92 is 9.2, cu129 is 12.9.

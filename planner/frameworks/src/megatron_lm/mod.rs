@@ -15,4 +15,5 @@ mod tests;
 pub(crate) use body::arguments;
 pub(crate) use body::{REPAIR, SAVED_STEPS, payload};
 pub use read::import_megatron_job;
-pub use rows::{effect_of, table};
+pub(crate) use rows::effect_of;
+pub use rows::table;

@@ -16,5 +16,5 @@ mod tests;
 #[cfg(test)]
 pub(crate) use body::arguments;
 pub(crate) use body::payload;
-pub use read::{import_torchtitan_job, python_tree, toml_tree};
+pub(crate) use read::{import_torchtitan_job, python_tree, toml_tree};
 pub use rows::table;

@@ -42,7 +42,7 @@ const FLAVOURS: &[(&str, &str, &str)] = &[
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn toml_tree(text: &str) -> Result<Value, String> {
+pub(crate) fn toml_tree(text: &str) -> Result<Value, String> {
     let table: toml::Table =
         toml::from_str(text).map_err(|error| format!("the configuration is no TOML: {}", error.message()))?;
     serde_json::to_value(table).map_err(|error| error.to_string())
@@ -52,7 +52,7 @@ pub fn toml_tree(text: &str) -> Result<Value, String> {
 ///
 /// # Errors
 /// What can't be read.
-pub fn python_tree(text: &str, module: &str, function: &str) -> Result<Value, String> {
+pub(crate) fn python_tree(text: &str, module: &str, function: &str) -> Result<Value, String> {
     let mut tree = python::returned(text, function)?;
     let flavour = tree.get("model_spec").and_then(|spec| spec.get("0")).cloned();
     if tree.get("model").is_none() {
@@ -62,7 +62,7 @@ pub fn python_tree(text: &str, module: &str, function: &str) -> Result<Value, St
 }
 
 /// The plan of a job.
-pub fn import_torchtitan_job(tree: Value, words: &[String], job: &Job<'_>) -> Imported {
+pub(crate) fn import_torchtitan_job(tree: Value, words: &[String], job: &Job<'_>) -> Imported {
     // A choice between kinds of checkpoints is no option, and would be read as the value of the one before.
     let (choices, words): (Vec<String>, Vec<String>) =
         words.iter().cloned().partition(|word| word.starts_with(CHOICE));

@@ -51,7 +51,7 @@ impl Moment {
 
     /// As a phase of the answer, where gathers took so many bytes at most. Gathers have a stream of their own, and what
     /// the allocator keeps for one stream serves no other.
-    pub fn as_phase(&self, most_gathered: Wide) -> Phase {
+    pub(crate) fn as_phase(&self, most_gathered: Wide) -> Phase {
         Phase {
             name: self.phase,
             activations: self.activations,

@@ -76,7 +76,7 @@ pub fn sizing(plan: &Plan, memory: &MemoryAnswer) -> SizingAnswer {
 }
 
 /// What rule of thumb and computed bytes say differently.
-pub fn disagreement(sizing: &SizingAnswer, memory: &MemoryAnswer) -> Option<Finding> {
+pub(crate) fn disagreement(sizing: &SizingAnswer, memory: &MemoryAnswer) -> Option<Finding> {
     let computed = memory.verdict;
     let message = match (sizing.verdict?, computed) {
         (SizingVerdict::Training, Verdict::No) => {

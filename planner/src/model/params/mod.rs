@@ -59,17 +59,17 @@ impl Parameter {
     }
 
     /// Whether it is the convolution of a recurrent mixer, which no matrix multiplication works with.
-    pub fn is_convolution(&self) -> bool {
+    pub(crate) fn is_convolution(&self) -> bool {
         self.name.ends_with("conv.weight")
     }
 
     /// Whether it is a matrix of a linear map.
-    pub fn is_matrix(&self) -> bool {
+    pub(crate) fn is_matrix(&self) -> bool {
         self.shape.len() >= 2 && self.decays && !self.is_convolution()
     }
 
     /// Whether it is such a matrix and neither embedding nor output layer: those are what Muon updates (Megatron-Core's muon).
-    pub fn is_hidden_matrix(&self) -> bool {
+    pub(crate) fn is_hidden_matrix(&self) -> bool {
         self.is_matrix() && !matches!(self.module, Module::Embedding | Module::Head)
     }
 }
@@ -136,7 +136,10 @@ impl List<'_> {
 
 /// Parameters outside the layers: embedding, then final norm and (unless tied) output layer.
 /// `vocabulary` is the number of rows, padded or not.
-pub fn outer_parameters(architecture: &Architecture, vocabulary: u64) -> (Vec<Parameter>, Vec<Parameter>) {
+pub(crate) fn outer_parameters(
+    architecture: &Architecture,
+    vocabulary: u64,
+) -> (Vec<Parameter>, Vec<Parameter>) {
     let hidden = architecture.hidden_size;
     let mut first = List { architecture, found: Vec::new() };
     first.matrix("embedding.weight", Module::Embedding, Role::Vocabulary, &[vocabulary, hidden]);
@@ -176,7 +179,7 @@ pub fn outer_parameters(architecture: &Architecture, vocabulary: u64) -> (Vec<Pa
 }
 
 /// Parameters of one layer of `kind`, in the order of the forward pass.
-pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Parameter> {
+pub(crate) fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Parameter> {
     let mut list = List { architecture, found: Vec::new() };
     if let Some(mixer) = architecture.mixer(kind) {
         stream_parameters(&mut list, "layers.{layer}.attention");
@@ -301,7 +304,7 @@ fn attention_residual(list: &mut List<'_>, part: &str) {
 /// Parameters of one multi-token-prediction module: a projection of hidden state and next embedding, whole layers
 /// (one of the last layer's kind, unless the architecture says more), three norms. Embedding and output layer are the
 /// model's.
-pub fn mtp_parameters(architecture: &Architecture) -> Vec<Parameter> {
+pub(crate) fn mtp_parameters(architecture: &Architecture) -> Vec<Parameter> {
     let hidden = architecture.hidden_size;
     let mut list = List { architecture, found: Vec::new() };
     for name in ["embedding_norm", "hidden_norm"] {
@@ -330,7 +333,7 @@ pub fn count(architecture: &Architecture) -> (u64, u64) {
 }
 
 /// How many of the whole model's parameters are in hidden matrices ([`Parameter::is_hidden_matrix`]).
-pub fn hidden_matrix_elements(architecture: &Architecture) -> u64 {
+pub(crate) fn hidden_matrix_elements(architecture: &Architecture) -> u64 {
     let layers = architecture
         .layer_kinds()
         .into_iter()

@@ -83,7 +83,7 @@ fn an_unknown_type_is_read_as_a_decoder_and_says_what_it_did_not_understand() {
 
 #[test]
 fn known_names_are_sorted_and_there_once() {
-    let names = crate::model::supported_model_types();
+    let names = crate::model::hf::supported_model_types();
     assert!(names.windows(2).all(|pair| pair[0] < pair[1]), "{names:?}");
 }
 

@@ -171,7 +171,7 @@ pub(in crate::shard) fn unlike_over_tp(mesh: &Mesh) -> impl Iterator<Item = u64>
 ///
 /// # Errors
 /// One sentence that names the parameter.
-pub fn check_carried_out(plan: &Plan, native: &Plan) -> Result<(), String> {
+pub(crate) fn check_carried_out(plan: &Plan, native: &Plan) -> Result<(), String> {
     let mesh = plan.mesh();
     // As if all that is sharded were one rank's.
     let one = Mesh { dp_replicate: 1, dp_shard: 1, cp: 1, ep_shard: 1, ..mesh };

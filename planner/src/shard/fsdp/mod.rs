@@ -19,18 +19,20 @@ mod torch_tests;
 mod units;
 
 pub(super) use boxes::{Origins, boxes, pieces, unknown};
+pub(crate) use carried_out::check_carried_out;
 pub use carried_out::{
-    CarriedOut, CarriedUnit, OwnPart, Section, Weights, carried_out, check_carried_out, computed_with,
-    groups, sections,
+    CarriedOut, CarriedUnit, OwnPart, Section, Weights, carried_out, computed_with, groups, sections,
 };
 pub(super) use carried_out::{Holder, holder_of, own_part, padding_of, unlike_over_tp};
 pub use copies::CopyOut;
 pub use handling::Handling;
 pub(super) use place::Origin;
 pub use place::{Placed, Slots, chunk};
-pub use report::{FsdpReport, UnitReport, report, unsharded_bytes};
+pub(crate) use report::unsharded_bytes;
+pub use report::{FsdpReport, UnitReport, report};
 use units::placed_blocks;
-pub use units::{Unit, UnitKind, reshard_flags, units_of_stage};
+pub(crate) use units::units_of_stage;
+pub use units::{Unit, UnitKind};
 
 use super::hf_names::module_path;
 use super::megatron::Block;
@@ -44,7 +46,7 @@ use crate::settings::OptimizerKind;
 const STEP_BYTES: u64 = 4;
 
 /// Paths of all modules with parameters, with layer numbers, each once.
-pub fn module_paths(plan: &Plan) -> Vec<String> {
+pub(crate) fn module_paths(plan: &Plan) -> Vec<String> {
     let mut found = Vec::new();
     for stage in 0..plan.layout.pp {
         for (_, number, params) in placed_blocks(plan, stage) {
@@ -155,7 +157,7 @@ pub(super) fn buffers_of(
 }
 
 /// Buffers of a rank of `stage` with these slots.
-pub fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
+pub(crate) fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
     let mesh = plan.mesh();
     let all: Vec<Placed> = placed_blocks(plan, stage).into_iter().flat_map(|(_, _, params)| params).collect();
     buffers(plan, &mesh, slots, all.iter().map(|placed| (placed, 1)))

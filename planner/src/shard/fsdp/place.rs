@@ -81,7 +81,7 @@ impl Placed {
     }
 
     /// Elements that a rank allocates for its slice: padded to the largest of its sharding group.
-    pub fn padded_elements(&self, mesh: &Mesh, slots: &Slots) -> u64 {
+    pub(crate) fn padded_elements(&self, mesh: &Mesh, slots: &Slots) -> u64 {
         let first = Slots { shard: 0, ep_shard: 0, ..*slots };
         self.extents(mesh, &first, |_| true).product()
     }
@@ -110,14 +110,14 @@ impl Placed {
     }
 
     /// Elements of the buffer that gathers it: the padded slices of all ranks of the sharding group.
-    pub fn gather_buffer(&self, mesh: &Mesh, slots: &Slots) -> u64 {
+    pub(crate) fn gather_buffer(&self, mesh: &Mesh, slots: &Slots) -> u64 {
         let sharding = self.cuts.iter().find(|&&(group, _)| !is_model_parallel(group));
         let parts = sharding.map_or(1, |&(group, _)| parts(mesh, group));
         self.padded_elements(mesh, slots) * parts
     }
 
     /// Whether expert parallelism cuts it, so that experts' own sharding group shards it.
-    pub fn is_expert_sharded(&self) -> bool {
+    pub(crate) fn is_expert_sharded(&self) -> bool {
         self.cuts.iter().any(|&(group, _)| group == GroupKind::Ep)
     }
 }

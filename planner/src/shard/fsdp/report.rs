@@ -124,7 +124,7 @@ pub fn report(plan: &Plan, rank: u64) -> FsdpReport {
 }
 
 /// Bytes of the parameters of a rank while all units are gathered for inference; the shards stay besides.
-pub fn unsharded_bytes(plan: &Plan, rank: u64) -> u64 {
+pub(crate) fn unsharded_bytes(plan: &Plan, rank: u64) -> u64 {
     let mesh = plan.mesh();
     let (stage, slots) = (mesh.place(rank).pp, Slots::of(&mesh, rank));
     let units = units_of_stage(plan, stage);

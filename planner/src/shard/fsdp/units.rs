@@ -49,7 +49,7 @@ impl Unit {
 }
 
 /// Whether each of `modules` modules of a list is resharded after its forward.
-pub fn reshard_flags(modules: u64, reshard: Reshard, pipeline: bool) -> Vec<bool> {
+pub(crate) fn reshard_flags(modules: u64, reshard: Reshard, pipeline: bool) -> Vec<bool> {
     let flag = |number: u64| match reshard {
         Reshard::Always | Reshard::To(_) => true,
         Reshard::Never => false,
@@ -96,7 +96,7 @@ pub(super) fn placed_blocks(plan: &Plan, stage: u64) -> Vec<(Block, Option<u64>,
 }
 
 /// The units of a stage, the root last.
-pub fn units_of_stage(plan: &Plan, stage: u64) -> Vec<Unit> {
+pub(crate) fn units_of_stage(plan: &Plan, stage: u64) -> Vec<Unit> {
     let found = placed_blocks(plan, stage);
     let count =
         |wanted: fn(&Block) -> bool| found.iter().filter(|(block, _, _)| wanted(block)).count() as u64;

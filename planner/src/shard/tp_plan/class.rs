@@ -47,7 +47,7 @@ impl Class {
 const LAYER: &str = "model.layers.*";
 
 /// The plan of a class, with sequence parallelism or without.
-pub fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
+pub(crate) fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
     if class == Class::Phi3 {
         return phi3_plan();
     }

@@ -39,26 +39,6 @@ pub struct Sources<'a> {
     pub inner: &'a [(&'a str, &'a str)],
 }
 
-/// The path of the text model within a model class.
-pub fn inner_prefix(class: &str) -> &'static str {
-    const NESTED: [&str; 7] = [
-        "Qwen2VLForConditionalGeneration",
-        "Qwen2_5_VLForConditionalGeneration",
-        "Qwen3_5ForConditionalGeneration",
-        "Qwen3_5MoeForConditionalGeneration",
-        "Mistral3ForConditionalGeneration",
-        "LlavaForConditionalGeneration",
-        "LlavaNextForConditionalGeneration",
-    ];
-    if class == "Llama4ForConditionalGeneration" {
-        "language_model.model"
-    } else if NESTED.contains(&class) || class.starts_with("Llava") {
-        "model.language_model"
-    } else {
-        "model"
-    }
-}
-
 /// One plan of three, later ones winning, with embedding and output layer completed.
 pub fn merge(sources: Sources<'_>, prefix: &str, tied: bool, era: Era) -> Result<Plan, UnknownStyle> {
     let mut named: Vec<(String, &str)> = Vec::new();
@@ -137,7 +117,7 @@ static RECORDED: LazyLock<BTreeMap<&'static str, Pair>> = LazyLock::new(|| {
 /// The plan that transformers has for a `model_type`, where it is one of those known here: those of dense models as in
 /// transformers 4, whose names of styles NeMo Automodel takes; those of others as in transformers 5.23.0, of which it
 /// takes none with experts.
-pub fn known_sources(model_type: &str) -> Option<Sources<'static>> {
+pub(crate) fn known_sources(model_type: &str) -> Option<Sources<'static>> {
     const HEAD: [(&str, &str); 1] = [("lm_head", "colwise_rep")];
     if let "llama" | "mistral" | "ministral" | "qwen2" | "qwen3" | "gemma" | "gemma2" | "gemma3_text"
     | "olmo2" | "granite" | "smollm3" = model_type
@@ -227,12 +207,5 @@ mod tests {
         assert_eq!(refused("llama"), Ok(9));
         assert!(known_sources("gpt2").is_none());
         assert!(known_sources("falcon_h1").is_none(), "its class has an output layer's style alone");
-    }
-
-    #[test]
-    fn text_models_stand_where_their_class_keeps_them() {
-        assert_eq!(inner_prefix("LlamaForCausalLM"), "model");
-        assert_eq!(inner_prefix("Qwen2_5_VLForConditionalGeneration"), "model.language_model");
-        assert_eq!(inner_prefix("Llama4ForConditionalGeneration"), "language_model.model");
     }
 }

@@ -8,10 +8,12 @@ mod pattern;
 mod validate;
 
 pub use crate::layout::{Placement, Style};
-pub use class::{Class, Plan as TpPlan, class_plan};
-pub use hf::{Era, Sources, UnknownStyle, inner_prefix, known_sources, merge};
+pub(crate) use class::class_plan;
+pub use class::{Class, Plan as TpPlan};
+pub(crate) use hf::known_sources;
+pub use hf::{Era, Sources, UnknownStyle, merge};
 pub use pattern::matches;
-pub use validate::{LocalHeads, check, local_heads};
+pub use validate::check;
 
 use crate::layout::TpPlanSource;
 use crate::plan::Plan;
@@ -61,12 +63,12 @@ pub fn effective(plan: &Plan) -> TpPlan {
 
 /// Whether every tensor-parallel rank ends up with all logits: where the output layer is whole, or its columns are
 /// gathered.
-pub fn logits_are_gathered(plan: &crate::plan::Plan) -> bool {
+pub(crate) fn logits_are_gathered(plan: &crate::plan::Plan) -> bool {
     let kept = |style| matches!(style, Style::Colwise { output: Placement::Shard(_), .. });
     plan.layout.tp == 1 || !style_of(&effective(plan), "lm_head").is_some_and(kept)
 }
 
 /// Style of a module in a plan: the last entry that matches it.
-pub fn style_of(plan: &[(String, Style)], module: &str) -> Option<Style> {
+pub(crate) fn style_of(plan: &[(String, Style)], module: &str) -> Option<Style> {
     plan.iter().rev().find(|(pattern, _)| matches(pattern, module)).map(|(_, style)| *style)
 }

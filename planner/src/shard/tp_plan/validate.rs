@@ -2,31 +2,8 @@
 
 use super::{TpPlanSource, known_sources, matches, model_type};
 use crate::finding::{Finding, clip};
-use crate::model::Attention;
 use crate::plan::Plan;
 use crate::shard::fsdp::module_paths;
-
-/// What attention of one tensor-parallel rank works with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LocalHeads {
-    /// Query heads.
-    pub heads: u64,
-    /// Key and value heads.
-    pub kv_heads: u64,
-    /// Width of a head, which stays what it was.
-    pub head_dim: u64,
-}
-
-/// Heads of one rank after attention's columns were cut; none where tp does not divide them.
-pub fn local_heads(attention: &Attention, tp: u64) -> Option<LocalHeads> {
-    let (heads, kv_heads) = (attention.heads(), attention.kv_heads());
-    let whole = tp > 0 && heads.is_multiple_of(tp) && kv_heads.is_multiple_of(tp);
-    let head_dim = match *attention {
-        Attention::Gqa { head_dim, .. } | Attention::Shared { head_dim, .. } => head_dim,
-        Attention::Mla { qk_nope_dim, qk_rope_dim, .. } => qk_nope_dim + qk_rope_dim,
-    };
-    whole.then(|| LocalHeads { heads: heads / tp, kv_heads: kv_heads / tp, head_dim })
-}
 
 /// Names that a plan for a model with experts must leave alone: expert parallelism places them.
 const EXPERT_NAMES: [&str; 6] =
@@ -119,23 +96,6 @@ fn touches_experts(pattern: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn f6_local_heads() {
-        let gqa = |heads: u64, kv_heads: u64| -> Attention {
-            let json =
-                serde_json::json!({"kind": "gqa", "heads": heads, "kv_heads": kv_heads, "head_dim": 128});
-            serde_json::from_value(json).unwrap()
-        };
-        let of = |attention: &Attention| -> Vec<u64> {
-            [1, 2, 4, 8, 16].into_iter().filter(|&tp| local_heads(attention, tp).is_some()).collect()
-        };
-        assert_eq!(of(&gqa(32, 8)), [1, 2, 4, 8]);
-        assert_eq!(local_heads(&gqa(32, 8), 8), Some(LocalHeads { heads: 4, kv_heads: 1, head_dim: 128 }));
-        assert_eq!(of(&gqa(28, 4)), [1, 2, 4]);
-        assert_eq!(local_heads(&gqa(28, 4), 4), Some(LocalHeads { heads: 7, kv_heads: 1, head_dim: 128 }));
-        assert_eq!(of(&gqa(48, 8)), [1, 2, 4, 8]);
-    }
 
     #[test]
     fn shared_experts_may_be_planned_routed_ones_not() {

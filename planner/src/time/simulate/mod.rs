@@ -18,12 +18,12 @@ mod tests;
 pub use costs::{ChunkSeconds, StageCosts};
 pub use error::SimulationError;
 pub use path::Link;
-pub use steady::simulated_length;
+pub(crate) use steady::simulated_length;
 
 use crate::schedule::{Action, ActionKind, Pipeline, actions};
 
 /// Most actions that a simulation takes: 48 MiB of spans, some 30 ms.
-pub const MAX_ACTIONS: u64 = 1 << 20;
+pub(crate) const MAX_ACTIONS: u64 = 1 << 20;
 
 /// When an action was done, in seconds since the start of the step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,7 +90,7 @@ impl Timeline {
 }
 
 /// Actions of all stages of a step.
-pub fn action_count(pipeline: &Pipeline) -> u64 {
+pub(crate) fn action_count(pipeline: &Pipeline) -> u64 {
     let split = pipeline.schedule.kind().splits_backward;
     let each = if split { 3 } else { 2 };
     [pipeline.stages, pipeline.chunks, pipeline.microbatches].into_iter().fold(each, u64::saturating_mul)
@@ -113,7 +113,7 @@ pub fn simulate(pipeline: &Pipeline, costs: &StageCosts) -> Result<Timeline, Sim
 ///
 /// # Errors
 /// When lists or costs don't fit the pipeline, or a list waits for what never comes.
-pub fn simulate_lists(
+pub(crate) fn simulate_lists(
     pipeline: &Pipeline,
     lists: &[Vec<Action>],
     costs: &StageCosts,

@@ -14,7 +14,11 @@ const LEAST_LONGEST: u64 = 4;
 ///
 /// # Errors
 /// As [`simulate`], and when the step has more than `most` actions that would have to be looked at.
-pub fn simulated_length(pipeline: &Pipeline, costs: &StageCosts, most: u64) -> Result<f64, SimulationError> {
+pub(crate) fn simulated_length(
+    pipeline: &Pipeline,
+    costs: &StageCosts,
+    most: u64,
+) -> Result<f64, SimulationError> {
     if let Some(seconds) = Rhythm::of(pipeline).and_then(|rhythm| rhythm.length(pipeline, costs, most)) {
         return Ok(seconds);
     }

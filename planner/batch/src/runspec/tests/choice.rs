@@ -251,7 +251,7 @@ fn majors_of_cuda() {
         ("2.10.0+cu1", None),
         ("2.10.0+cu129.post1", Some(12)),
     ] {
-        assert_eq!(cuda_major(version), expected, "{version}");
+        assert_eq!(crate::runspec::torch::cuda_major(version), expected, "{version}");
     }
 }
 

@@ -75,7 +75,7 @@ OMP_NUM_THREADS = "4"
 #[test]
 fn comment_signs_are_taken_off() {
     let text = "# /// script\n# [tool.runspec]\n#\n#name = 'x'\n#  setup = 'y'\n# ///\n";
-    let block = script_block("s", text).expect("a block");
+    let block = crate::runspec::block::script_block("s", text).expect("a block");
     assert_eq!(block.toml, "[tool.runspec]\n\nname = 'x'\n setup = 'y'\n");
     assert_eq!((block.first_line, block.file_line(0), block.file_line(15)), (2, 2, 3));
 }
@@ -156,6 +156,6 @@ proptest::proptest! {
         let _ = read_stage("pyproject.toml", &toml);
         let _ = locked_mismatch("uv.lock", &toml);
         let _ = detect(|_| Some(text.clone()));
-        let _ = (cuda_major(&text), DriverVersion::parse(&text));
+        let _ = (crate::runspec::torch::cuda_major(&text), DriverVersion::parse(&text));
     }
 }

@@ -72,7 +72,7 @@ pub fn table() -> Table {
 }
 
 /// What follows from an option of this name; none for one that nothing here knows.
-pub fn effect_of(option: &str) -> Option<Effect> {
+pub(crate) fn effect_of(option: &str) -> Option<Effect> {
     let rows = REFUSED.iter().chain(NOT_COUNTED).chain(table().rows()).chain(PARTS);
     let effects = rows.filter(|row| row.option == option).map(|row| row.effect);
     // Of several rows for one option one says it.

@@ -158,7 +158,7 @@ pub fn f16_to_f32(bits: u16) -> f32 {
 }
 
 /// An 8-bit float with 4 bits of exponent; all ones of exponent and fraction are no number.
-pub fn e4m3_to_f32(bits: u8) -> f32 {
+pub(crate) fn e4m3_to_f32(bits: u8) -> f32 {
     let (sign, bits) = (u32::from(bits & 0x80) << 24, u32::from(bits & 0x7f));
     let magnitude = match bits {
         // Subnormal numbers are multiples of 2 to the -9.
@@ -170,7 +170,7 @@ pub fn e4m3_to_f32(bits: u8) -> f32 {
 }
 
 /// The nearest bfloat16, of two as near the even one; what is no number stays none.
-pub fn f32_to_bf16(value: f32) -> u16 {
+pub(crate) fn f32_to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {
         return (bits >> 16) as u16 | 0x40;
@@ -179,7 +179,7 @@ pub fn f32_to_bf16(value: f32) -> u16 {
 }
 
 /// The nearest IEEE half, of two as near the even one; what is too large is infinite, and what is no number stays none.
-pub fn f32_to_f16(value: f32) -> u16 {
+pub(crate) fn f32_to_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let (sign, bits) = ((bits >> 16) as u16 & 0x8000, bits & 0x7fff_ffff);
     let magnitude = if bits > 0x7f80_0000 {
