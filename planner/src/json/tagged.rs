@@ -18,12 +18,12 @@ macro_rules! tagged {
     (
         tag = $tag:literal, serde($($serde:tt)*);
         $(#[$attribute:meta])*
-        pub enum $name:ident { $($variants:tt)* }
+        $visible:vis enum $name:ident { $($variants:tt)* }
     ) => {
         $(#[$attribute])*
         #[derive(serde::Serialize)]
         #[serde(tag = $tag, $($serde)*)]
-        pub enum $name { $($variants)* }
+        $visible enum $name { $($variants)* }
 
         const _: () = {
             type Read = $name;
@@ -61,7 +61,7 @@ mod tests {
     use serde_json::from_str;
 
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-    pub struct Inner {
+    struct Inner {
         ranks: Vec<u64>,
     }
 
@@ -81,7 +81,7 @@ mod tests {
         tag = "kind", serde(rename_all = "snake_case", deny_unknown_fields);
 
         #[derive(Debug, Clone, PartialEq)]
-        pub enum Ours {
+        enum Ours {
             Plain,
             TwoFields {
                 first: u64,

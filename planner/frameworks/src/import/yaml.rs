@@ -1,193 +1,165 @@
-//! The part of YAML that configurations are written in: block mappings and sequences by indentation, flow ones on a
-//! line, plain and quoted scalars, comments. Anchors, tags, documents and texts over several lines are refused.
+//! Configurations in YAML, as Python's programs read them: `saphyr-parser` reads the language, and what a word is, a number, truth or
+//! text, is what PyYAML and OmegaConf take it for.
 
+use std::collections::BTreeMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use serde_json::{Map, Value};
 
 /// Mappings and sequences inside each other.
 const DEEPEST: usize = 32;
-/// Lines that are read.
-const MOST_LINES: usize = 20_000;
+/// Values of a document, with those that aliases stand for: a few lines can name millions.
+const MOST_VALUES: usize = 200_000;
 
 /// Reads a document into a value.
 ///
 /// # Errors
 /// The line and what is wrong with it.
 pub(crate) fn read(text: &str) -> Result<Value, String> {
-    let mut lines = Vec::new();
-    for (number, line) in text.lines().take(MOST_LINES).enumerate() {
-        let content = without_comment(line).trim_end();
-        let indent = content.len() - content.trim_start_matches(' ').len();
-        let content = content.trim_start_matches(' ');
-        if content.starts_with('\t') {
-            return Err(format!("line {}: a tab can't indent", number + 1));
+    let parser = Parser::new_from_str(text);
+    let mut reader = Reader { parser, anchors: BTreeMap::new(), values: 0 };
+    let mut document = None;
+    loop {
+        let (event, span) = reader.next()?;
+        match event {
+            Event::StreamEnd => return Ok(document.unwrap_or_default()),
+            Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd | Event::Nothing => {}
+            _ if document.is_some() => return Err(at(span, "begins a second document, and one is read")),
+            event => document = Some(reader.value(event, span, 0)?),
         }
-        if !content.is_empty() && content != "---" {
-            lines.push(Line { number: number + 1, indent, content: content.to_owned() });
+    }
+}
+
+fn at(span: Span, what: &str) -> String {
+    format!("line {} {what}", span.start.line())
+}
+
+/// What an anchor names, with the number of values in it.
+type Anchored = (Value, usize);
+
+struct Reader<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    anchors: BTreeMap<usize, Anchored>,
+    values: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), String> {
+        let wrong = |error: ScanError| format!("line {}: {}", error.marker().line(), error.info());
+        match self.parser.next() {
+            Some(event) => event.map_err(wrong),
+            None => Err("it ends before its document does".to_owned()),
         }
     }
-    let mut reader = Reader { lines, at: 0 };
-    let value = match reader.lines.first() {
-        Some(first) => reader.block(first.indent, 0)?,
-        None => Value::Null,
-    };
-    match reader.lines.get(reader.at) {
-        Some(line) => Err(line.wrong("stands out of line")),
-        None => Ok(value),
-    }
-}
 
-struct Line {
-    number: usize,
-    indent: usize,
-    content: String,
-}
-
-impl Line {
-    fn wrong(&self, what: &str) -> String {
-        format!("line {} {what}", self.number)
-    }
-}
-
-struct Reader {
-    lines: Vec<Line>,
-    at: usize,
-}
-
-impl Reader {
-    /// The mapping, sequence or scalar whose lines stand at `indent`.
-    fn block(&mut self, indent: usize, depth: usize) -> Result<Value, String> {
-        let Some(line) = self.lines.get(self.at) else { return Ok(Value::Null) };
+    /// The value that begins with an event.
+    fn value(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Value, String> {
         if depth > DEEPEST {
-            return Err(line.wrong("is too deep"));
+            return Err(at(span, &format!("lies more than {DEEPEST} lists and maps deep")));
         }
-        if line.content == "-" || line.content.starts_with("- ") {
-            return self.sequence(indent, depth);
+        let before = self.values;
+        self.count(1, span)?;
+        let (anchor, value) = match event {
+            Event::Scalar(text, style, anchor, tag) => (anchor, scalar(&text, style, tag.as_deref(), span)?),
+            Event::SequenceStart(anchor, tag) => {
+                core(tag.as_deref(), &["seq"], span)?;
+                (anchor, self.list(depth)?)
+            }
+            Event::MappingStart(anchor, tag) => {
+                core(tag.as_deref(), &["map"], span)?;
+                (anchor, self.map(depth)?)
+            }
+            Event::Alias(anchor) => {
+                let Some((value, values)) = self.anchors.get(&anchor).cloned() else {
+                    return Err(at(span, "names an anchor that it stands in"));
+                };
+                self.count(values, span)?;
+                return Ok(value);
+            }
+            _ => return Err(at(span, "ends before its value")),
+        };
+        if anchor > 0 {
+            self.anchors.insert(anchor, (value.clone(), self.values - before));
         }
-        if split_key(&line.content).is_none() {
-            self.at += 1;
-            return scalar(&self.lines[self.at - 1]);
+        Ok(value)
+    }
+
+    fn count(&mut self, values: usize, span: Span) -> Result<(), String> {
+        self.values += values;
+        if self.values > MOST_VALUES {
+            return Err(at(span, &format!("makes more than {MOST_VALUES} values of the document")));
         }
+        Ok(())
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Value, String> {
+        let mut list = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Value::Array(list)),
+                (event, span) => list.push(self.value(event, span, depth + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Value, String> {
         let mut map = Map::new();
-        while let Some(line) = self.lines.get(self.at).filter(|line| line.indent == indent) {
-            let Some((key, rest)) = split_key(&line.content) else { return Err(line.wrong("has no `key:`")) };
-            let (key, rest) = (unquoted(key), rest.to_owned());
-            self.at += 1;
-            let value = if rest.is_empty() { self.inner(indent, depth)? } else { self.rest(&rest)? };
-            map.insert(key, value);
+        // What `<<` brings along, of which what the map says itself is not taken.
+        let mut merged = Vec::new();
+        loop {
+            let (event, span) = self.next()?;
+            let key = match event {
+                Event::MappingEnd => break,
+                // A key is the word that it is, whatever it would be as a value.
+                Event::Scalar(text, ..) => text.into_owned(),
+                _ => return Err(at(span, "has a list or a map for a key")),
+            };
+            let (event, span) = self.next()?;
+            let value = self.value(event, span, depth + 1)?;
+            match (key.as_str(), value) {
+                ("<<", Value::Object(other)) => merged.push(other),
+                ("<<", Value::Array(others)) => {
+                    merged.extend(others.into_iter().filter_map(|other| match other {
+                        Value::Object(other) => Some(other),
+                        _ => None,
+                    }));
+                }
+                (_, value) => {
+                    map.insert(key, value);
+                }
+            }
+        }
+        for (key, value) in merged.into_iter().flatten() {
+            map.entry(key).or_insert(value);
         }
         Ok(Value::Object(map))
     }
+}
 
-    fn sequence(&mut self, indent: usize, depth: usize) -> Result<Value, String> {
-        let mut list = Vec::new();
-        while let Some(line) = self.lines.get_mut(self.at).filter(|line| line.indent == indent) {
-            let Some(rest) = line.content.strip_prefix('-') else { break };
-            let rest = rest.trim_start().to_owned();
-            if rest.is_empty() {
-                self.at += 1;
-                list.push(self.inner(indent, depth)?);
-            } else {
-                // What follows the dash stands at its own column.
-                line.indent += line.content.len() - rest.len();
-                line.content = rest;
-                let indent = line.indent;
-                list.push(self.block(indent, depth + 1)?);
-            }
+/// Refuses a tag that is none of these of YAML itself: what another would make of a value, only Python knows.
+fn core(tag: Option<&Tag>, known: &[&str], span: Span) -> Result<(), String> {
+    match tag {
+        Some(tag) if !(tag.is_yaml_core_schema() && known.contains(&tag.suffix.as_str())) => {
+            Err(at(span, &format!("has the tag {tag}, which is not read")))
         }
-        Ok(Value::Array(list))
-    }
-
-    /// The value of a key that has none on its line.
-    fn inner(&mut self, indent: usize, depth: usize) -> Result<Value, String> {
-        match self.lines.get(self.at) {
-            Some(line) if line.indent > indent => self.block(line.indent, depth + 1),
-            // A sequence may stand at its key's own column.
-            Some(line)
-                if line.indent == indent && (line.content == "-" || line.content.starts_with("- ")) =>
-            {
-                self.sequence(indent, depth + 1)
-            }
-            _ => Ok(Value::Null),
-        }
-    }
-
-    fn rest(&self, text: &str) -> Result<Value, String> {
-        let number = self.lines.get(self.at.saturating_sub(1)).map_or(0, |line| line.number);
-        scalar(&Line { number, indent: 0, content: text.to_owned() })
+        _ => Ok(()),
     }
 }
 
-/// A key and what follows its colon.
-fn split_key(text: &str) -> Option<(&str, &str)> {
-    if text.starts_with(['[', '{']) {
-        return None;
-    }
-    let quoted = text.chars().next().filter(|first| matches!(first, '"' | '\''));
-    let from = match quoted {
-        Some(quote) => text[1..].find(quote)? + 2,
-        None => 0,
-    };
-    let at = text[from..]
-        .match_indices(':')
-        .map(|(at, _)| from + at)
-        .find(|at| text[at + 1..].is_empty() || text[at + 1..].starts_with(' '))?;
-    Some((text[..at].trim_end(), text[at + 1..].trim_start()))
-}
-
-fn unquoted(text: &str) -> String {
-    let inner = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
-    match (inner('"'), inner('\'')) {
-        (Some(inner), _) => inner.replace("\\\"", "\"").replace("\\n", "\n").replace("\\\\", "\\"),
-        (_, Some(inner)) => inner.replace("''", "'"),
-        _ => text.to_owned(),
-    }
-}
-
-/// A comment begins with `#` at the start or after a blank, outside quotes.
-fn without_comment(line: &str) -> &str {
-    let mut quote = None;
-    let mut before = ' ';
-    for (at, character) in line.char_indices() {
-        match (quote, character) {
-            (Some(open), _) if character == open => quote = None,
-            (None, '"' | '\'') if " :[{,-".contains(before) || before == character => quote = Some(character),
-            (None, '#') if before.is_whitespace() => return &line[..at],
-            _ => {}
-        }
-        before = character;
-    }
-    line
-}
-
-fn scalar(line: &Line) -> Result<Value, String> {
-    let text = line.content.trim();
-    match text.chars().next() {
-        Some('&' | '*' | '!' | '|' | '>') => {
-            Err(line.wrong("has an anchor, a tag or a long text, which are not read"))
-        }
-        Some('[' | '{') => {
-            let mut flow = Flow { text, at: 0 };
-            let value =
-                flow.value(0).ok_or_else(|| line.wrong("has a list or map that does not end on it"))?;
-            if flow.text[flow.at..].trim().is_empty() {
-                Ok(value)
-            } else {
-                Err(line.wrong("has text behind a list or map"))
-            }
-        }
-        _ => Ok(plain(text)),
-    }
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Result<Value, String> {
+    core(tag, &["str", "int", "float", "bool", "null"], span)?;
+    let is_text = style != ScalarStyle::Plain || tag.is_some_and(|tag| tag.suffix == "str");
+    Ok(if is_text { Value::String(text.to_owned()) } else { plain(text) })
 }
 
 /// YAML 1.2's core types, and the words that PyYAML takes for truth.
 fn plain(text: &str) -> Value {
-    if text.starts_with(['"', '\'']) {
-        return Value::String(unquoted(text));
-    }
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
-        "true" | "True" | "TRUE" | "yes" | "on" => return Value::Bool(true),
-        "false" | "False" | "FALSE" | "no" | "off" => return Value::Bool(false),
+        "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Value::Bool(true),
+        "false" | "False" | "FALSE" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => {
+            return Value::Bool(false);
+        }
         _ => {}
     }
     if let Ok(whole) = text.replace('_', "").parse::<i64>() {
@@ -200,65 +172,6 @@ fn plain(text: &str) -> Value {
     number
         .and_then(serde_json::Number::from_f64)
         .map_or_else(|| Value::String(text.to_owned()), Value::Number)
-}
-
-/// A list or map on one line.
-struct Flow<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Flow<'_> {
-    fn peek(&mut self) -> Option<char> {
-        let rest = &self.text[self.at..];
-        self.at += rest.len() - rest.trim_start().len();
-        self.text[self.at..].chars().next()
-    }
-
-    fn value(&mut self, depth: usize) -> Option<Value> {
-        let open = self.peek()?;
-        if depth > DEEPEST {
-            return None;
-        }
-        match open {
-            '[' | '{' => {
-                self.at += 1;
-                let (close, mut list, mut map) =
-                    (if open == '[' { ']' } else { '}' }, Vec::new(), Map::new());
-                loop {
-                    match self.peek()? {
-                        found if found == close => {
-                            self.at += 1;
-                            return Some(if open == '[' { Value::Array(list) } else { Value::Object(map) });
-                        }
-                        ',' => self.at += 1,
-                        _ if open == '[' => list.push(self.value(depth + 1)?),
-                        _ => {
-                            let key = self.word(":")?;
-                            self.at += 1;
-                            map.insert(unquoted(&key), self.value(depth + 1)?);
-                        }
-                    }
-                }
-            }
-            // The end of something else: nothing would be taken, again and again.
-            ']' | '}' => None,
-            _ => Some(plain(&self.word(",]}")?)),
-        }
-    }
-
-    /// The text up to one of `ends`, outside quotes.
-    fn word(&mut self, ends: &str) -> Option<String> {
-        let rest = &self.text[self.at..];
-        let quote = rest.chars().next().filter(|first| matches!(first, '"' | '\''));
-        let from = match quote {
-            Some(quote) => rest[1..].find(quote)? + 2,
-            None => 0,
-        };
-        let length = from + rest[from..].find(|character| ends.contains(character))?;
-        self.at += length;
-        Some(rest[..length].trim().to_owned())
-    }
 }
 
 #[cfg(test)]
@@ -294,15 +207,48 @@ mod tests {
     }
 
     #[test]
+    fn what_else_the_language_has() {
+        check("a: |\n  b\n  c\nd: >-\n  e\n  f", json!({"a": "b\nc\n", "d": "e f"}));
+        check(
+            "a: &x {b: 1}\nc: *x\nd:\n  <<: *x\n  e: 2",
+            json!({"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1, "e": 2}}),
+        );
+        check(
+            "a: &x {b: 1, c: 2}\nd: {<<: [*x, {b: 3, e: 4}], c: 5}",
+            json!({"a": {"b": 1, "c": 2}, "d": {"c": 5, "b": 1, "e": 4}}),
+        );
+        check("a: [1,\n  2,\n  3]\nb: {c: 1,\n  d: 2}", json!({"a": [1, 2, 3], "b": {"c": 1, "d": 2}}));
+        check(
+            "a: \"tab\\tand \\u00e9\"\nb: !!str 5\n1: yes",
+            json!({"a": "tab\tand é", "b": "5", "1": true}),
+        );
+        check("%YAML 1.2\n---\na: 1\n...\n", json!({"a": 1}));
+    }
+
+    #[test]
+    fn few_lines_are_no_endless_document() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned();
+        for number in 1..12 {
+            let last = number - 1;
+            text += &format!("a{number}: &a{number} [{}]\n", vec![format!("*a{last}"); 8].join(", "));
+        }
+        assert!(read(&text).is_err_and(|error| error.contains("values")));
+        assert!(read("a: &x [*x]").is_err());
+    }
+
+    #[test]
     fn what_is_refused_says_where() {
         for (text, expected) in [
-            ("a: |\n  b", "line 1"),
             ("a: 1\n   b: 2", "line 2"),
             ("a: *b", "line 1"),
-            ("a: [1", "line 1"),
+            ("a: [1", "flow sequence"),
             ("a: [}]", "line 1"),
             ("a: {b: ]}", "line 1"),
-            ("a: 1\n\tb: 2", "line 2"),
+            ("a: 1\n\tb: 2", "a tab"),
+            ("a: !Ref b", "line 1"),
+            ("a: 1\nb: !!python/tuple [1]", "line 2"),
+            ("[a]: 1", "line 1"),
+            ("a: 1\n---\nb: 2", "line 3"),
         ] {
             assert!(read(text).is_err_and(|error| error.contains(expected)), "{text}: {:?}", read(text));
         }

@@ -5,12 +5,12 @@ use planner::wire::Iteration;
 
 /// Reads lines and compares what was found, written short.
 #[track_caller]
-pub fn check(lines: &[&str], expected: &[&str]) {
+pub(crate) fn check(lines: &[&str], expected: &[&str]) {
     assert_eq!(read(lines), expected, "{lines:#?}");
 }
 
 /// What is found in lines, written short.
-pub fn read(lines: &[&str]) -> Vec<String> {
+pub(crate) fn read(lines: &[&str]) -> Vec<String> {
     let (mut reader, mut found) = (Reader::default(), Vec::new());
     let mut take = |iteration: Iteration| found.push(short(&iteration));
     lines.iter().for_each(|line| reader.line(line.as_bytes(), &mut take));

@@ -22,7 +22,7 @@ fn native(plan: &Plan) -> Plan {
 }
 
 /// The number of a slice's element in the whole parameter.
-pub fn number(shard: &ParamShard, mut local: u64) -> u64 {
+pub(crate) fn number(shard: &ParamShard, mut local: u64) -> u64 {
     let (mut index, mut stride) = (0, 1);
     for dim in (0..shard.shape.len()).rev() {
         index += (shard.offset[dim] + local % shard.local_shape[dim]) * stride;
@@ -148,7 +148,7 @@ fn check(model: Value, world: u64, layout: Value) {
 }
 
 /// A small model with these fields changed.
-pub fn small(change: Value) -> Value {
+pub(crate) fn small(change: Value) -> Value {
     let mut architecture = json!({"num_layers": 2, "hidden_size": 16, "ffn_hidden_size": 20, "vocab_size": 26,
         "attention": {"kind": "gqa", "heads": 4, "kv_heads": 2, "head_dim": 4}, "gated": true});
     for (key, value) in change.as_object().unwrap() {
