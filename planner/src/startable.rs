@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::rules::executor_limits;
 use crate::twin::{device, twin};
 use crate::units::{Bytes, thousands};
-use crate::wire::{Machine, MemoryAnswer, PlanFile};
+use crate::wire::{MachineFacts, MemoryAnswer, PlanFile};
 
 /// Ranks on one machine at most: more are a mistake, not a run.
 pub const MOST_RANKS: u64 = 64;
@@ -66,7 +66,7 @@ impl Startable {
 
 /// Whether the worker can start `plan` on `machine`, with so many ranks at most on each GPU. What is started is the plan
 /// under the worker's own rules ([`Plan::native`]).
-pub fn startable(plan: &Plan, machine: &Machine, ranks_per_gpu: u64) -> Startable {
+pub fn startable(plan: &Plan, machine: &MachineFacts, ranks_per_gpu: u64) -> Startable {
     let (needs, mut findings) = judged(&plan.executed(), machine, ranks_per_gpu);
     let refused = has_error(&findings);
     let mut instead = Vec::new();
@@ -96,7 +96,7 @@ pub fn startable(plan: &Plan, machine: &Machine, ranks_per_gpu: u64) -> Startabl
 }
 
 /// What a plan file with runtime native needs, in words, and what speaks against starting it.
-fn judged(native: &PlanFile, machine: &Machine, ranks_per_gpu: u64) -> (String, Vec<Finding>) {
+fn judged(native: &PlanFile, machine: &MachineFacts, ranks_per_gpu: u64) -> (String, Vec<Finding>) {
     let resolved = Plan::resolve(native);
     let Some(plan) = resolved.plan else { return (String::new(), resolved.findings) };
     let mut findings = executor_limits(&plan);
@@ -141,7 +141,7 @@ fn refusal(field: &str, plan: &Plan, message: String, rule: &str) -> Finding {
 }
 
 /// What speaks against a machine's GPUs, of which there are enough.
-fn of_gpus(plan: &Plan, memory: &MemoryAnswer, machine: &Machine) -> Vec<Finding> {
+fn of_gpus(plan: &Plan, memory: &MemoryAnswer, machine: &MachineFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     let wanted = plan.cluster.gpu;
     if !machine.gpu_name.is_empty() && gpu_of_driver(&machine.gpu_name) != Some(wanted.id) {
@@ -178,7 +178,7 @@ fn of_gpus(plan: &Plan, memory: &MemoryAnswer, machine: &Machine) -> Vec<Finding
 }
 
 /// What speaks against the host's memory, where ranks are CPU processes.
-fn of_host(memory: &MemoryAnswer, machine: &Machine) -> Option<Finding> {
+fn of_host(memory: &MemoryAnswer, machine: &MachineFacts) -> Option<Finding> {
     let (there, needed) = (machine.memory_bytes?, of_all_ranks(memory));
     let message = format!(
         "all ranks together need {}, and this machine has {}: take a smaller model, fewer layers (model.num_layers) or a shorter training.seq_len, or measure a scaled-down twin of the plan with `shardplan verify`",
@@ -205,7 +205,7 @@ fn needs(plan: &Plan, memory: &MemoryAnswer) -> String {
     }
 }
 
-fn has(machine: &Machine) -> String {
+fn has(machine: &MachineFacts) -> String {
     let each =
         machine.gpu_memory_bytes.map_or_else(String::new, |bytes| format!(" of {}", Bytes(bytes).in_words()));
     let name = if machine.gpu_name.is_empty() { "GPU" } else { &machine.gpu_name };
@@ -230,19 +230,19 @@ mod tests {
         resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
     }
 
-    fn laptop() -> Machine {
-        Machine { memory_bytes: Some(24 << 30), ..Machine::default() }
+    fn laptop() -> MachineFacts {
+        MachineFacts { memory_bytes: Some(24 << 30), ..MachineFacts::default() }
     }
 
-    fn node(gpus: u64, name: &str, gib: u64) -> Machine {
+    fn node(gpus: u64, name: &str, gib: u64) -> MachineFacts {
         let (gpu_name, gpu_memory_bytes) = (name.to_owned(), Some(gib << 30));
-        Machine { gpus, gpu_name, gpu_memory_bytes, memory_bytes: Some(1 << 40) }
+        MachineFacts { gpus, gpu_name, gpu_memory_bytes, memory_bytes: Some(1 << 40) }
     }
 
     const H100: &str = "NVIDIA H100 80GB HBM3";
 
     #[track_caller]
-    fn refused(plan: &Plan, machine: &Machine, ranks_per_gpu: u64, says: &str, instead: &[Instead]) {
+    fn refused(plan: &Plan, machine: &MachineFacts, ranks_per_gpu: u64, says: &str, instead: &[Instead]) {
         let found = startable(plan, machine, ranks_per_gpu);
         let said: Vec<&str> = found.findings.iter().map(|finding| finding.message.as_str()).collect();
         assert!(!found.can_start() && said.join("\n").contains(says), "{said:?}");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn starts(plan: &Plan, machine: &Machine, ranks_per_gpu: u64, warns: Option<&str>) {
+    fn starts(plan: &Plan, machine: &MachineFacts, ranks_per_gpu: u64, warns: Option<&str>) {
         let found = startable(plan, machine, ranks_per_gpu);
         assert!(found.can_start() && found.instead.is_empty(), "{found:?}");
         let said: String = found.findings.iter().map(|finding| finding.message.as_str()).collect();
@@ -308,7 +308,7 @@ mod tests {
             "{shared:?}"
         );
         // What is only likely to be too much is a warning.
-        let near = Machine { gpu_memory_bytes: Some(memory.peak_bytes - 1), ..node(8, H100, 80) };
+        let near = MachineFacts { gpu_memory_bytes: Some(memory.peak_bytes - 1), ..node(8, H100, 80) };
         starts(&plan, &near, 1, Some("may end for want of memory"));
     }
 

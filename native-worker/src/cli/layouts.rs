@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use planner::rules::{Choice, valid_layouts};
+use planner::rules::{LayoutChoice, valid_layouts};
 use serde_json::json;
 
 use super::{estimate::resolved, source};
@@ -24,7 +24,7 @@ impl Layouts {
             report::print_json(&json!({"version": planner::wire::VERSION, "layouts": layouts}))?;
         } else {
             let names = ["tp", "cp", "pp", "vpp", "ep", "etp", "dp", "edp"];
-            let sizes = |of: &Choice| [of.tp, of.cp, of.pp, of.vpp, of.ep, of.etp, of.dp, of.edp];
+            let sizes = |of: &LayoutChoice| [of.tp, of.cp, of.pp, of.vpp, of.ep, of.etp, of.dp, of.edp];
             let mut rows = vec![names.map(str::to_owned).to_vec()];
             rows.extend(layouts.iter().map(|layout| sizes(layout).map(|size| size.to_string()).to_vec()));
             report::print(&text::table(&rows))?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use planner::search::{
-    Choice, Group, Margin, Objective, Own, Partial, Relief, Request, Row, Scored, Search, SearchAnswer,
+    Choice, FitGroup, Margin, Objective, Own, Partial, Relief, Request, Row, Scored, Search, SearchAnswer,
     Simulated, WhyNot, parse_prices,
 };
 use planner::software::for_runtimes;
@@ -113,7 +113,7 @@ impl SearchCommand {
             let Some(row) = answer.rows.iter().find(|row| row.place == place) else {
                 return Err(Failure::usage(format!("--plan {place}: there are {} rows", answer.rows.len())));
             };
-            if row.group == Group::Tight {
+            if row.group == FitGroup::Tight {
                 say(&format!("row {place}: {}", answer.tight_in_words()));
             }
             report::print_json(&row.apply(&search.request().plan))?;
@@ -242,8 +242,8 @@ fn readable(answer: &SearchAnswer) -> String {
     }
     out.push_str(if answer.rows.is_empty() { "" } else { "\n" });
     out.push_str(&format!("{}\n", text::one_line(&answer.scope.in_words())));
-    let of = |group: Group| answer.rows.iter().filter(|row| row.group == group).collect::<Vec<&Row>>();
-    let groups = Group::ALL.map(of);
+    let of = |group: FitGroup| answer.rows.iter().filter(|row| row.group == group).collect::<Vec<&Row>>();
+    let groups = FitGroup::ALL.map(of);
     let [fits, tight] = &groups;
     if !fits.is_empty() {
         out.push_str(&table(fits));
@@ -401,7 +401,7 @@ fn fits(row: &Row) -> &'static str {
     match (row.headroom_bytes, row.verdict, row.group) {
         (None, ..) => "unknown",
         (_, Verdict::Tight, _) => "tight",
-        (_, _, Group::Tight) => "less left",
+        (_, _, FitGroup::Tight) => "less left",
         _ => "yes",
     }
 }

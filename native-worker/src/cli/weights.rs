@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use planner::Finding;
 use planner::finding::Severity;
-use planner::model::{self, HEADER_LENGTH, Weights};
+use planner::model::{self, HEADER_LENGTH, WeightFiles};
 use serde_json::{Map, Value};
 
 use super::input;
@@ -34,7 +34,7 @@ pub fn compare(folder: &Path, config: &Map<String, Value>) {
 }
 
 /// What a folder's index and headers say; none without either.
-fn read(folder: &Path) -> Result<Option<Weights>, String> {
+fn read(folder: &Path) -> Result<Option<WeightFiles>, String> {
     let index = folder.join(INDEX);
     let mut found = None;
     if index.is_file() {
@@ -67,7 +67,7 @@ fn at(finding: &Finding, path: &Path) -> String {
 }
 
 /// The header of one file.
-fn header(path: &Path) -> Result<Weights, String> {
+fn header(path: &Path) -> Result<WeightFiles, String> {
     let failed = |error: std::io::Error| format!("this file can't be read: {error}: {}", path.display());
     let mut file = File::open(path).map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();

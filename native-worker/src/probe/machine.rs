@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use planner::wire::Machine;
+use planner::wire::MachineFacts;
 
 /// Physical memory in bytes.
 pub fn host_memory() -> Option<u64> {
@@ -17,9 +17,9 @@ pub fn gpu_count() -> usize {
 }
 
 /// What this machine has for ranks.
-pub fn machine() -> Machine {
+pub fn machine() -> MachineFacts {
     let gpus = super::gpu::visible_here().map(|(gpus, _)| gpus).unwrap_or_default();
-    Machine {
+    MachineFacts {
         gpus: gpus.len() as u64,
         gpu_name: gpus.first().map(|gpu| gpu.name.clone()).unwrap_or_default(),
         gpu_memory_bytes: gpus.iter().map(|gpu| gpu.memory_bytes).filter(|bytes| *bytes > 0).min(),

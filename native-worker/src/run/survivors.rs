@@ -4,7 +4,7 @@
 use planner::recovery::Standing;
 use planner::run::{RankEnd, killed, lost};
 use planner::startable::startable;
-use planner::wire::{Exited, GoingOn, Machine, PlanFile, Recovered, Recovering, Verdict};
+use planner::wire::{Exited, GoingOn, MachineFacts, PlanFile, Recovered, Recovering, Verdict};
 use planner::{Plan, Severity};
 use run_folder::{Checkpoints, RunFolder, unix_ms};
 use serde::Serialize;
@@ -48,7 +48,7 @@ pub struct Survivors {
     beginning: Standing,
     standing: Standing,
     ground: Ground,
-    machine: Machine,
+    machine: MachineFacts,
     ranks_per_gpu: u64,
     /// Recoveries since a step was done that never was before.
     in_vain: u64,

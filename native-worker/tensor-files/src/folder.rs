@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use planner::model::Architecture;
 use planner::model::weights::decode::{Format, decode, decode_fp8_blocks, decode_mxfp4, encode};
-use planner::model::weights::map::{Mapped, Part, Present, Run, Storage, WeightMap, hf_tensors, runs};
+use planner::model::weights::map::{BoxPart, Mapped, Present, Run, Storage, WeightMap, hf_tensors, runs};
 use safetensors::Dtype;
 use serde_json::{Map, Value};
 
@@ -163,7 +163,7 @@ impl ModelFolder {
     }
 
     /// Reads runs of one tensor; the bytes that were read.
-    fn part(&self, part: &Part, runs: &[Run], out: &mut [f32]) -> anyhow::Result<u64> {
+    fn part(&self, part: &BoxPart, runs: &[Run], out: &mut [f32]) -> anyhow::Result<u64> {
         let end = |run: &Run| run.first + (run.count - 1) * run.stride + 1;
         let lowest = runs.iter().map(|run| run.first).min();
         let Some(lowest) = lowest else { return Ok(0) };
@@ -196,7 +196,7 @@ impl ModelFolder {
     }
 
     /// The bytes of elements `first` to `end` of a tensor, and of what scales them.
-    fn window(&self, part: &Part, first: u64, end: u64) -> anyhow::Result<Window> {
+    fn window(&self, part: &BoxPart, first: u64, end: u64) -> anyhow::Result<Window> {
         let (file, place) = self.place(&part.tensor)?;
         match &part.storage {
             Storage::Plain => {
@@ -274,7 +274,7 @@ impl Window {
         (self.bytes.len() + scales) as u64
     }
 
-    fn take(&self, part: &Part, run: &Run, out: &mut [f32]) -> anyhow::Result<()> {
+    fn take(&self, part: &BoxPart, run: &Run, out: &mut [f32]) -> anyhow::Result<()> {
         let (target, count) = (usize::try_from(run.target)?, usize::try_from(run.count)?);
         let out = &mut out[target..target + count];
         let first = run.first - self.start;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Dataset, Scores, plan_of};
-use planner::memory::{Moment, Terms, moments};
+use planner::memory::{LayerTerms, Moment, moments};
 
 #[derive(Deserialize)]
 struct File {
@@ -80,7 +80,7 @@ pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
 /// Gathered parameters, gathers, reductions at the fullest moment before the optimizer.
 fn predict(case: &Case) -> Result<[u128; 3], String> {
     let plan = plan_of(&plan_file(case)?)?;
-    let all = moments(&Terms::new(&plan), 0);
+    let all = moments(&LayerTerms::new(&plan), 0);
     let fullest = all
         .iter()
         // Where there are no streams nothing is gathered ahead in forward.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::bridge;
 use super::runs::Row;
 use planner::parse::parse_plan;
-use planner::search::{Axis, Group, Partial, Recompute, Request, Search};
+use planner::search::{AxisValues, FitGroup, Partial, Recomputed, Request, Search};
 use planner::units::Bytes;
 
 /// A published layout's place.
@@ -45,10 +45,10 @@ type Alike = (&'static str, fn(&mut Request, u64));
 const ALIKE: [Alike; 3] = [
     ("stages with equal layers", |request, _| request.axes.uneven_stages = Some(false)),
     ("its micro batch", |request, micro_batch| {
-        request.axes.micro_batch_size = Some(Axis::Fixed(micro_batch));
+        request.axes.micro_batch_size = Some(AxisValues::Fixed(micro_batch));
     }),
     ("its recomputation", |request, _| {
-        request.axes.recompute = Some(vec![Recompute::of(&request.plan.training.recompute)]);
+        request.axes.recompute = Some(vec![Recomputed::of(&request.plan.training.recompute)]);
     }),
 ];
 
@@ -144,12 +144,12 @@ fn request(row: &Map<String, Value>) -> Result<Request, String> {
 fn own(row: &Map<String, Value>, request: &Request) -> Result<f64, String> {
     let mut request = request.clone();
     let layout = &request.plan.layout;
-    let fixed = |value: Option<u64>| Some(Axis::Fixed(value.unwrap_or(1)));
+    let fixed = |value: Option<u64>| Some(AxisValues::Fixed(value.unwrap_or(1)));
     let axes = &mut request.axes;
     (axes.tp, axes.cp, axes.pp) = (fixed(layout.tp), fixed(layout.cp), fixed(layout.pp));
     (axes.vpp, axes.ep, axes.etp) = (fixed(layout.vpp), fixed(layout.ep), fixed(layout.etp));
     axes.micro_batch_size = fixed(Row(row).size("mbs"));
-    axes.recompute = Some(vec![Recompute::of(&request.plan.training.recompute)]);
+    axes.recompute = Some(vec![Recomputed::of(&request.plan.training.recompute)]);
     let search = Search::new(&request).map_err(|findings| said(&findings))?;
     let partial = all(&search);
     if let Some(best) = best(&partial) {
@@ -171,7 +171,7 @@ fn all(search: &Search) -> Partial {
 
 /// Seconds of the fastest, whether it fits or is tight.
 fn best(partial: &Partial) -> Option<f64> {
-    let firsts = Group::ALL.map(|group| partial.group(group).best.first());
+    let firsts = FitGroup::ALL.map(|group| partial.group(group).best.first());
     firsts.into_iter().flatten().map(|best| best.seconds).reduce(f64::min)
 }
 

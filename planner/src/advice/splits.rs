@@ -2,7 +2,7 @@
 
 use super::{Ladder, Step};
 use crate::plan::Plan;
-use crate::rules::Choice;
+use crate::rules::LayoutChoice;
 use crate::settings::Schedule;
 use crate::wire::PlanFile;
 
@@ -10,9 +10,9 @@ use crate::wire::PlanFile;
 const FACTORS: [u64; 4] = [2, 4, 8, 16];
 
 /// The plan's own layout as a choice.
-fn own(plan: &Plan) -> Choice {
+fn own(plan: &Plan) -> LayoutChoice {
     let layout = &plan.layout;
-    Choice {
+    LayoutChoice {
         tp: layout.tp,
         cp: layout.cp,
         pp: layout.pp,
@@ -24,12 +24,12 @@ fn own(plan: &Plan) -> Choice {
     }
 }
 
-fn step(title: String, choice: Choice) -> Step {
+fn step(title: String, choice: LayoutChoice) -> Step {
     Step::new(title, move |file: &mut PlanFile| *file = choice.apply(file))
 }
 
 /// An axis by name: what it is called, how it is read and set.
-type Axis = (&'static str, fn(&Choice) -> u64, fn(&mut Choice, u64));
+type Axis = (&'static str, fn(&LayoutChoice) -> u64, fn(&mut LayoutChoice, u64));
 
 const AXES: [Axis; 5] = [
     ("Tensor parallel", |choice| choice.tp, |choice, size| choice.tp = size),
@@ -39,7 +39,7 @@ const AXES: [Axis; 5] = [
     ("Expert tensor parallel", |choice| choice.etp, |choice, size| choice.etp = size),
 ];
 
-fn resized(plan: &Plan, axis: &Axis, size: u64) -> (String, Choice) {
+fn resized(plan: &Plan, axis: &Axis, size: u64) -> (String, LayoutChoice) {
     let (name, read, set) = axis;
     let mut choice = own(plan);
     set(&mut choice, size);
@@ -67,10 +67,10 @@ pub(super) fn finer(plan: &Plan) -> Vec<Ladder> {
     for axis in axes(plan) {
         let at = (axis.1)(&own(plan));
         let sizes = FACTORS.iter().map(|factor| at.saturating_mul(*factor)).filter(|&size| size <= world);
-        let grown: Vec<(String, Choice)> = sizes.map(|size| resized(plan, &axis, size)).collect();
+        let grown: Vec<(String, LayoutChoice)> = sizes.map(|size| resized(plan, &axis, size)).collect();
         if axis.0 == "Pipeline stages" && layout.vpp > 1 {
-            let plain = |(title, choice): &(String, Choice)| {
-                step(format!("{title}, one chunk each"), Choice { vpp: 1, ..*choice })
+            let plain = |(title, choice): &(String, LayoutChoice)| {
+                step(format!("{title}, one chunk each"), LayoutChoice { vpp: 1, ..*choice })
             };
             ladders.push(Ladder::new(grown.iter().map(plain).collect()));
         }
@@ -78,7 +78,7 @@ pub(super) fn finer(plan: &Plan) -> Vec<Ladder> {
     }
     if layout.vpp > 1 {
         let title = format!("One chunk a stage instead of {}", layout.vpp);
-        ladders.push(Ladder::new(vec![step(title, Choice { vpp: 1, ..own(plan) })]));
+        ladders.push(Ladder::new(vec![step(title, LayoutChoice { vpp: 1, ..own(plan) })]));
     }
     if layout.tp > 1 && !layout.sp {
         ladders.push(Ladder::one("Sequence parallel", |file| file.layout.sp = Some(true)));
@@ -159,7 +159,7 @@ pub(super) fn coarser(plan: &Plan) -> Vec<Ladder> {
         let sizes = [2u64, 3, 4].into_iter().map(|factor| plan.layout.vpp.saturating_mul(factor));
         let steps = sizes.map(|vpp| {
             let title = format!("{vpp} chunks a stage instead of {}", plan.layout.vpp);
-            step(title, Choice { vpp, ..own(plan) })
+            step(title, LayoutChoice { vpp, ..own(plan) })
         });
         ladders.push(Ladder::new(steps.collect()));
     }

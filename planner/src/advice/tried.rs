@@ -3,7 +3,7 @@
 use super::runs;
 use crate::finding::Severity;
 use crate::plan::Plan;
-use crate::search::{Group, Margin, Room};
+use crate::search::{FitGroup, Margin, Room};
 use crate::time;
 use crate::wire::{Advice, MemoryAnswer, PlanFile, RankClass, StepCost, TimeAnswer, Verdict};
 
@@ -32,8 +32,8 @@ impl Tried {
         let time = time::simulated_answer(&plan).0;
         let room = Room::of(memory.capacity_bytes, margin);
         let verdict = match room.group(memory.peak_bytes, || memory.interval_bytes[1]) {
-            Some(Group::Fits) => Verdict::Fits,
-            Some(Group::Tight) => Verdict::Tight,
+            Some(FitGroup::Fits) => Verdict::Fits,
+            Some(FitGroup::Tight) => Verdict::Tight,
             None => Verdict::No,
         };
         Some(Tried { plan, memory, verdict, time, warnings })

@@ -30,7 +30,7 @@ pub struct Mesh {
 
 /// Where a rank stands in the mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct MeshPlace {
     /// Pipeline stage.
     pub pp: u64,
     /// Replica.
@@ -76,9 +76,9 @@ impl Mesh {
     }
 
     /// Where `rank` stands.
-    pub fn place(&self, rank: u64) -> Place {
+    pub fn place(&self, rank: u64) -> MeshPlace {
         let stage = rank % self.stage();
-        Place {
+        MeshPlace {
             pp: rank / self.stage(),
             dp_replicate: stage / (self.dp_shard * self.cp * self.tp),
             dp_shard: stage / (self.cp * self.tp) % self.dp_shard,
@@ -90,7 +90,7 @@ impl Mesh {
     }
 
     /// Slot of `place` among the ranks that parameters are sharded over.
-    pub(crate) fn shard_slot(&self, place: &Place) -> u64 {
+    pub(crate) fn shard_slot(&self, place: &MeshPlace) -> u64 {
         place.dp_shard * self.cp + place.cp
     }
 

@@ -8,8 +8,8 @@ use crate::model::LayerKind;
 use crate::plan::Plan;
 use crate::settings::{AttentionBackend, Granularity, Implementation};
 
-use super::setting::{Kernel, Setting};
-use super::stage::Terms;
+use super::setting::{Kernel, PlanTerms};
+use super::stage::LayerTerms;
 use super::workspaces::cublas_workspace;
 use super::{by_runtime, fsdp2, interval};
 use crate::units::Wide;
@@ -31,7 +31,7 @@ pub(crate) fn spares_nothing(plan: &Plan) -> Option<Finding> {
     let mut without = plan.clone();
     without.training.recompute = Granularity::None;
     let kept = |plan: &Plan| -> Vec<(LayerKind, Wide)> {
-        let terms = Terms::new(plan);
+        let terms = LayerTerms::new(plan);
         let saved = by_runtime::of(plan).saved;
         plan.model.layer_kinds().into_iter().map(|(kind, _)| (kind, saved(&terms, kind))).collect()
     };
@@ -85,7 +85,7 @@ pub(super) fn of_megatron(plan: &Plan) -> Vec<Finding> {
     };
     let engine = training.implementation == Implementation::TransformerEngine && training.dtype.size() <= 2;
     if training.attention_backend == AttentionBackend::Auto && engine {
-        let kernel = match Setting::new(plan).kernel {
+        let kernel = match PlanTerms::new(plan).kernel {
             Kernel::Flash => "FlashAttention",
             Kernel::Cudnn => "cuDNN's",
             Kernel::Unfused => "the unfused one",

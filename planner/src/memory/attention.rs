@@ -4,13 +4,13 @@ use crate::model::{Attention, QkNorm};
 use crate::settings::CpKind;
 
 use super::native;
-use super::parts::{LayerBytes, Part};
-use super::setting::{Kernel, Setting};
+use super::parts::{LayerBytes, Saver};
+use super::setting::{Kernel, PlanTerms};
 use crate::units::Wide;
 
 /// What norms of queries and keys keep, for so many heads of each with so many channels of keys and of values.
-fn norms(at: &Setting<'_>, kind: QkNorm, heads: [Wide; 2], [dim, value]: [Wide; 2]) -> Wide {
-    let &Setting { size, full, .. } = at;
+fn norms(at: &PlanTerms<'_>, kind: QkNorm, heads: [Wide; 2], [dim, value]: [Wide; 2]) -> Wide {
+    let &PlanTerms { size, full, .. } = at;
     let all = heads[0] + heads[1];
     match kind {
         QkNorm::None => Wide::ZERO,
@@ -21,7 +21,7 @@ fn norms(at: &Setting<'_>, kind: QkNorm, heads: [Wide; 2], [dim, value]: [Wide; 
 }
 
 /// What norms of an attention's queries and keys keep.
-pub(super) fn head_norms(at: &Setting<'_>, attention: &Attention) -> Wide {
+pub(super) fn head_norms(at: &PlanTerms<'_>, attention: &Attention) -> Wide {
     let &Attention::Gqa { heads, kv_heads, head_dim, qk_norm, shared_kv, value_dim, .. } = attention else {
         return Wide::ZERO;
     };
@@ -31,13 +31,13 @@ pub(super) fn head_norms(at: &Setting<'_>, attention: &Attention) -> Wide {
 }
 
 /// Heads of keys on a rank; those of an earlier layer are that layer's.
-fn key_heads(at: &Setting<'_>, all: u64, shared: bool) -> Wide {
+fn key_heads(at: &PlanTerms<'_>, all: u64, shared: bool) -> Wide {
     if shared { Wide::ZERO } else { Wide::from(all).div_ceil(at.tp).max(Wide::of(1)) }
 }
 
 /// What an attention keeps, without its norm.
-pub(super) fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
-    let &Setting { size, full, local, tp, .. } = at;
+pub(super) fn attention(at: &PlanTerms<'_>, attention: &Attention) -> LayerBytes {
+    let &PlanTerms { size, full, local, tp, .. } = at;
     let wide = |value: u64| Wide::from(value);
     match *attention {
         Attention::Gqa {
@@ -61,7 +61,7 @@ pub(super) fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             // The gate, and the output behind it.
             let gate = if output_gate || head_gate { 2 * size * full * query * value } else { Wide::ZERO };
             let mut bytes = core(at, query, query * value);
-            bytes.saved.put(Part::Attention, qkv + norm + of_values + gate);
+            bytes.saved.put(Saver::Attention, qkv + norm + of_values + gate);
             bytes
         }
         Attention::Mla {
@@ -86,23 +86,23 @@ pub(super) fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             let expanded = size * full * heads * (2 * query + value);
             let gate = if output_gate || head_gate { 2 * size * full * heads * value } else { Wide::ZERO };
             let mut bytes = core(at, heads, heads * value);
-            bytes.saved.put(Part::Attention, compressed + gate);
-            bytes.keep(Part::Attention, expanded, at.recomputes("mla_up_proj"));
+            bytes.saved.put(Saver::Attention, compressed + gate);
+            bytes.keep(Saver::Attention, expanded, at.recomputes("mla_up_proj"));
             bytes
         }
         Attention::Shared { heads, head_dim, q_lora_rank, out_groups, out_lora_rank, .. } => {
             // An approximation, from the sizes of what is projected and not from readings.
             let low = 2 * wide(q_lora_rank) + 2 * wide(head_dim);
             let high = 3 * wide(heads) * wide(head_dim) + wide(out_groups) * wide(out_lora_rank);
-            LayerBytes::saved(Part::Attention, size * local * low + size * full * high / tp)
+            LayerBytes::saved(Saver::Attention, size * local * low + size * full * high / tp)
         }
     }
 }
 
 /// What the kernel keeps of scores and output, for `heads` of this rank with an output of `width` elements a token.
 /// Recomputed, scores or their statistics are made again; the projection keeps the output all the same.
-fn core(at: &Setting<'_>, heads: Wide, width: Wide) -> LayerBytes {
-    let &Setting { size, full, .. } = at;
+fn core(at: &PlanTerms<'_>, heads: Wide, width: Wide) -> LayerBytes {
+    let &PlanTerms { size, full, .. } = at;
     let output = size * full * width;
     let scores = match at.kernel {
         // Probabilities; with dropout their mask, and what is left of them.
@@ -124,9 +124,9 @@ fn core(at: &Setting<'_>, heads: Wide, width: Wide) -> LayerBytes {
     // All-to-all changes heads for tokens: the kernel's output and the projection's input are different tensors.
     let exchanged = at.cp > Wide::of(1) && matches!(at.plan.layout.cp_kind, CpKind::A2a | CpKind::A2aP2p);
     let copies = Wide::from(transposed) + Wide::from(exchanged);
-    let mut bytes = LayerBytes::saved(Part::Attention, output + at.widths.shared_input(full * width));
+    let mut bytes = LayerBytes::saved(Saver::Attention, output + at.widths.shared_input(full * width));
     // The executor keeps the mixed projection in place of queries, keys and values, and its statistics weigh little.
     let again = at.megatron() && at.recomputes("core_attn");
-    bytes.keep(Part::Attention, scores + copies * output, again);
+    bytes.keep(Saver::Attention, scores + copies * output, again);
     bytes
 }

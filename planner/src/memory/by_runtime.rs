@@ -2,7 +2,7 @@
 
 use super::interval::{self, Likely};
 use super::ranks::{Rank, StageUnits, of_megatron, of_shards, of_worker};
-use super::stage::Terms;
+use super::stage::LayerTerms;
 use super::{assumptions, fsdp2, megatron_fsdp, state};
 use crate::finding::Finding;
 use crate::model::LayerKind;
@@ -14,13 +14,13 @@ use crate::units::Wide;
 /// How a runtime's memory is counted.
 pub(super) struct Counting {
     /// The ranks of a stage.
-    pub ranks: fn(&Terms<'_>, u64) -> Vec<Rank>,
+    pub ranks: fn(&LayerTerms<'_>, u64) -> Vec<Rank>,
     /// What a stage of shards gathers in a step. What keeps its parameters whole is never asked.
     pub units: fn(&Plan, u64) -> StageUnits,
     /// Whether an update works on fp32 copies of gradients, and the bytes of an element of other copies that it makes.
     pub copies: fn(&Plan, &[BufferShard]) -> (bool, u64),
     /// What a layer of a kind saves.
-    pub saved: fn(&Terms<'_>, LayerKind) -> Wide,
+    pub saved: fn(&LayerTerms<'_>, LayerKind) -> Wide,
     /// What is taken for granted where a plan does not say.
     pub assumptions: fn(&Plan) -> Vec<Finding>,
     /// Within which an estimate is likely right.

@@ -1,6 +1,6 @@
 //! One layer of experts alone, without an optimizer, as Megatron-Core's benchmark of it runs.
 
-use super::setting::Setting;
+use super::setting::PlanTerms;
 use super::{clamp, moe, workspaces};
 use crate::plan::Plan;
 use crate::shard::low_precision::quantised_bytes;
@@ -13,7 +13,7 @@ const PRODUCT: Wide = Wide::of(3 * 4);
 /// moments. In forward the copies of tokens that its functions still hold; in the backward of the activation's product
 /// the gradient of the second matrices, made before, with temporaries in fp32.
 pub fn expert_layer_bytes(plan: &Plan) -> u64 {
-    let at = Setting::new(plan);
+    let at = PlanTerms::new(plan);
     let Some(moe) = &plan.model.moe else { return 0 };
     let (width, shared) = (Wide::from(moe.ffn_hidden_size), Wide::from(moe.shared_ffn_hidden_size));
     let local = Wide::from(moe.experts) / Wide::from(plan.layout.ep).max(Wide::of(1));

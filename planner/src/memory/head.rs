@@ -4,8 +4,8 @@ use crate::settings::CrossEntropy;
 use crate::shard::padded_vocabulary;
 
 use super::native;
-use super::parts::{Part, Saved};
-use super::setting::Setting;
+use super::parts::{SavedBytes, Saver};
+use super::setting::PlanTerms;
 use crate::units::Wide;
 
 /// Tensors of T_c h that backward of the output layer makes: the gradient of the gathered hidden state and the one that
@@ -16,7 +16,7 @@ const HEAD_GRADIENTS: Wide = Wide::of(2);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HeadBytes {
     /// Final norm and logits.
-    pub saved: Saved,
+    pub saved: SavedBytes,
     /// Largest temporary besides.
     pub transient: Wide,
 }
@@ -26,13 +26,13 @@ pub struct HeadBytes {
 /// The unfused loss copies the logits to fp32 and works in place on the copy, whose softmax stays until backward; the
 /// fused one of Megatron-Core is compiled and makes every step a tensor of its own; TransformerEngine's writes the
 /// gradient over the logits. Every module of multi-token prediction leaves a softmax of its own.
-pub(super) fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
+pub(super) fn head(at: &PlanTerms<'_>, modules: u64) -> HeadBytes {
     let plan = at.plan;
     let vocabulary = Wide::from(padded_vocabulary(plan)) / at.tp;
     let logits = at.full * vocabulary;
     let modules = Wide::from(modules);
     if !at.megatron() {
-        let saved = Saved::of(Part::Head, (1 + modules) * (2 * at.stream() + at.size * logits));
+        let saved = SavedBytes::of(Saver::Head, (1 + modules) * (2 * at.stream() + at.size * logits));
         let transient = match plan.is_computed_by_the_worker() {
             true => executor(at, vocabulary),
             // fp32 softmax of the loss, gathered input of the output layer and its gradient.
@@ -41,8 +41,8 @@ pub(super) fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
         return HeadBytes { saved, transient };
     }
     let softmax = if plan.training.cross_entropy == CrossEntropy::Te { at.size } else { Wide::of(4) };
-    let saved = Saved::of(
-        Part::Head,
+    let saved = SavedBytes::of(
+        Saver::Head,
         (1 + modules) * (2 * at.stream() + at.statistic * at.local) + modules * softmax * logits,
     );
     let loss = match plan.training.cross_entropy {
@@ -62,7 +62,7 @@ pub(super) fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
 
 /// What micro batches leave whose weight gradient of the output layer waits for the end of the step: its input and the
 /// gradient of the logits (Megatron-Core `defer_embedding_wgrad_compute`).
-fn waiting(at: &Setting<'_>, logits: Wide) -> Wide {
+fn waiting(at: &PlanTerms<'_>, logits: Wide) -> Wide {
     let Some(limit) = at.plan.training.deferred_head_gradients else { return Wide::ZERO };
     let before = at.plan.microbatches().saturating_sub(1);
     let count = if limit == 0 { before } else { before.min(limit) };
@@ -71,7 +71,7 @@ fn waiting(at: &Setting<'_>, logits: Wide) -> Wide {
 
 /// The executor's loss works in place on the logits, which are counted as saved: in two-byte types on an fp32 copy
 /// beside the gradient. Then the output layer's weight gradient is made, beside those of the logits and of its input.
-fn executor(at: &Setting<'_>, vocabulary: Wide) -> Wide {
+fn executor(at: &PlanTerms<'_>, vocabulary: Wide) -> Wide {
     let loss = if at.size == Wide::of(2) { 4 * at.full * vocabulary } else { Wide::ZERO };
     // Capped logits stand beside their tangents until their gradient is there.
     let capped = at.plan.model.logit_cap.is_some();

@@ -22,8 +22,8 @@ use super::layer::{layer, mtp_module_of};
 use super::live::{live_chunks, live_of_chunk};
 use super::low_precision::Widths;
 use super::outside::outside_bytes;
-use super::parts::{LayerBytes, Part};
-use super::setting::Setting;
+use super::parts::{LayerBytes, Saver};
+use super::setting::PlanTerms;
 use super::state::{self, loose_weight_gradient};
 use crate::units::Wide;
 
@@ -83,7 +83,7 @@ impl Bytes {
     fn of(layer: &LayerBytes) -> Bytes {
         Bytes {
             saved: layer.saved.total().float(),
-            experts: layer.saved.get(Part::Experts).float(),
+            experts: layer.saved.get(Saver::Experts).float(),
             whole: layer.whole().float(),
             recomputed: layer.recomputed.float(),
             forward: layer.forward.float(),
@@ -111,8 +111,8 @@ pub(crate) struct LayerTerms {
 impl LayerTerms {
     /// The terms of a plan; its pipeline is not looked at. `kinds` are all of the model's.
     pub(crate) fn new(plan: &Plan, kinds: &[LayerKind]) -> LayerTerms {
-        let at = Setting::new(plan);
-        let exact = Setting { widths: Widths::plain(plan), ..at };
+        let at = PlanTerms::new(plan);
+        let exact = PlanTerms { widths: Widths::plain(plan), ..at };
         let mut layers = [Bytes::default(); SLOTS];
         let mut known: Vec<(LayerKind, LayerBytes)> = Vec::with_capacity(kinds.len());
         for (number, &kind) in kinds.iter().enumerate() {

@@ -3,18 +3,18 @@
 use crate::model::{Attention, Branches, LayerKind, MixerRef, Mlp};
 use crate::settings::Implementation;
 
-use super::parts::{LayerBytes, Part, Saved};
-use super::setting::Setting;
+use super::parts::{LayerBytes, SavedBytes, Saver};
+use super::setting::PlanTerms;
 use super::{attention, mlp, moe, recurrent, unsplit};
 use crate::units::Wide;
 
 /// Input, output and statistics of a norm of the residual stream whose output matrices read.
-pub(super) fn norm(at: &Setting<'_>) -> Wide {
+pub(super) fn norm(at: &PlanTerms<'_>) -> Wide {
     at.stream() + at.widths.input(at.local * at.hidden) + at.statistic * at.local
 }
 
 /// What one layer of `kind` keeps and needs for one micro batch.
-pub(super) fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
+pub(super) fn layer(at: &PlanTerms<'_>, kind: LayerKind) -> LayerBytes {
     let model = &at.plan.model;
     let mixer = model.mixer(kind);
     let mixed = match mixer {
@@ -44,7 +44,7 @@ pub(super) fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { Wide::ZERO };
     let unsplit = if at.megatron() { unsplit::of_layer(at, kind) } else { Wide::ZERO };
     let masks = masks + unsplit;
-    let mut layer = mixed.then(fed).then(LayerBytes::saved(Part::Norms, norms * norm(at) + masks));
+    let mut layer = mixed.then(fed).then(LayerBytes::saved(Saver::Norms, norms * norm(at) + masks));
     // The executor makes the norm again with its MLP or its experts: the norm's input is kept for the stream anyway.
     let with_norm = match kind.mlp {
         Mlp::Dense => at.recomputes("mlp"),
@@ -56,24 +56,24 @@ pub(super) fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
         && at.plan.training.implementation == Implementation::TransformerEngine
         && kind.mlp == Mlp::Dense;
     if (at.plan.is_computed_by_the_worker() || fused) && with_norm {
-        layer.recomputed += layer.saved.take(Part::Norms, norm(at) - at.stream());
+        layer.recomputed += layer.saved.take(Saver::Norms, norm(at) - at.stream());
     }
     // Only norms that are not fused into the next matrix have an output of their own to recompute.
     for (module, there) in [("attn_norm", mixer.is_some()), ("mlp_norm", kind.mlp != Mlp::None)] {
         if there && at.offloads(module) {
-            layer.offload(Part::Norms, at.stream());
+            layer.offload(Saver::Norms, at.stream());
         }
     }
     if mixer.is_some() && at.offloads("qkv_linear") {
-        layer.offload(Part::Norms, at.widths.input(at.local * at.hidden));
+        layer.offload(Saver::Norms, at.widths.input(at.local * at.hidden));
     }
     if mixer.is_some() && (at.offloads("core_attn") || at.offloads("attn_proj")) {
-        layer.offload(Part::Attention, layer.saved.get(Part::Attention));
+        layer.offload(Saver::Attention, layer.saved.get(Saver::Attention));
     }
     if at.recomputes("layernorm") {
         let latent = matches!(mixer, Some(MixerRef::Attention(Attention::Mla { .. })));
         let alone = Wide::from(latent) + Wide::from(kind.mlp == Mlp::Moe);
-        layer.recomputed += layer.saved.take(Part::Norms, alone * at.widths.input(at.local * at.hidden));
+        layer.recomputed += layer.saved.take(Saver::Norms, alone * at.widths.input(at.local * at.hidden));
     }
     layer.offloaded =
         layer.offloaded.millionths(Wide::floor(at.plan.training.offload.fraction.clamp(0.0, 1.0) * 1e6));
@@ -81,14 +81,14 @@ pub(super) fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
 }
 
 /// A multi-token-prediction module: its layers, and the input of its projection, which is hidden state and embedding.
-pub(super) fn mtp_module(at: &Setting<'_>) -> LayerBytes {
+pub(super) fn mtp_module(at: &PlanTerms<'_>) -> LayerBytes {
     mtp_module_of(at, |kind| layer(at, kind))
 }
 
 /// The same where layers of a kind are known.
-pub(super) fn mtp_module_of(at: &Setting<'_>, of_kind: impl FnMut(LayerKind) -> LayerBytes) -> LayerBytes {
+pub(super) fn mtp_module_of(at: &PlanTerms<'_>, of_kind: impl FnMut(LayerKind) -> LayerBytes) -> LayerBytes {
     let layers = at.plan.model.mtp_kinds().into_iter().map(of_kind);
-    let module = layers.fold(LayerBytes::saved(Part::Mtp, 2 * at.stream()), LayerBytes::then);
+    let module = layers.fold(LayerBytes::saved(Saver::Mtp, 2 * at.stream()), LayerBytes::then);
     // Its tensors stay: the module is next to the loss, and backward wants them at once.
-    LayerBytes { offloaded: Saved::default(), ..module }
+    LayerBytes { offloaded: SavedBytes::default(), ..module }
 }

@@ -6,7 +6,7 @@ use crate::settings::Strategy;
 use crate::shard::{double_buffer_bytes, is_wrapped, padded_vocabulary, unit_sizes};
 use crate::units::LowPrecision;
 
-use super::parts::Saved;
+use super::parts::SavedBytes;
 use super::phases::Phase;
 use super::stage::Activations;
 use crate::units::Wide;
@@ -38,7 +38,7 @@ pub(super) fn phases(besides: &Transients, parts: &Activations) -> Vec<Phase> {
     if let Some(head) = parts.head {
         found.push(phase("head", parts.saved + head.saved, head.transient + besides.head));
     }
-    found.push(phase("reduction", Saved::default(), besides.root));
+    found.push(phase("reduction", SavedBytes::default(), besides.root));
     found
 }
 

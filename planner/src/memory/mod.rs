@@ -1,7 +1,7 @@
 //! Bytes of one rank over one step, by category.
 //!
 //! Weights, gradients and optimizer state are exact: they are summed over the same shards that the worker allocates.
-//! Activations are counted module by module for one layer of each kind ([`Terms`]), then for a stage's chunks and the
+//! Activations are counted module by module for one layer of each kind ([`LayerTerms`]), then for a stage's chunks and the
 //! micro batches in flight; [`phases`] says what is alive beside them in each phase of a step.
 
 mod assumptions;
@@ -48,12 +48,12 @@ pub use interval::{
 pub(crate) use live::live_chunks;
 pub use native::ADDED_AT_ONCE;
 pub use outside::CONTEXT_BYTES;
-pub use parts::{LayerBytes, PARTS, Part, Saved};
+pub use parts::{LayerBytes, PARTS, SavedBytes, Saver};
 pub use phases::Phase;
-pub use setting::{Kernel, Setting};
+pub use setting::{Kernel, PlanTerms};
 pub(crate) use sizing::disagreement;
 pub use sizing::sizing;
-pub use stage::{Activations, Terms};
+pub use stage::{Activations, LayerTerms};
 pub use state::{Held, Static};
 
 use ranks::{Rank, Sharded, StageState, sharded, sharded_ranks};
@@ -102,7 +102,7 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
 /// Bytes of saved activations that a rank of a valid plan sends to its host in one micro batch's forward and fetches in its
 /// backward, of the stage that sends most.
 pub(crate) fn offloaded_bytes(plan: &Plan) -> u64 {
-    let terms = Terms::new(plan);
+    let terms = LayerTerms::new(plan);
     (0..plan.layout.pp).map(|stage| clamp(terms.offloaded(stage))).max().unwrap_or(0)
 }
 
@@ -138,7 +138,7 @@ fn classes_by_units(kept: &Plan, computed: &Plan) -> Vec<RankClass> {
         // They wait for their reduction in the type in which they are made.
         computed.training.grad_dtype = computed.training.dtype;
     }
-    let terms = Terms::new(&computed);
+    let terms = LayerTerms::new(&computed);
     let of_states = |of: &dyn Fn(&mut Static) -> Vec<Phase>| {
         let of = |(first_rank, count, mut state): Sharded| {
             let phases = of(&mut state);
@@ -167,7 +167,7 @@ fn classes_by_units(kept: &Plan, computed: &Plan) -> Vec<RankClass> {
 }
 
 fn plan_classes(plan: &Plan) -> Vec<RankClass> {
-    let terms = Terms::new(plan);
+    let terms = LayerTerms::new(plan);
     (0..plan.layout.pp).flat_map(|stage| rank_classes(&terms, stage)).collect()
 }
 
@@ -189,7 +189,7 @@ fn role_classes(plan: &Plan, nonuniform: &Nonuniform) -> Vec<RankClass> {
 }
 
 /// Memory of the ranks of one stage by what they hold.
-fn rank_classes(terms: &Terms<'_>, stage: u64) -> Vec<RankClass> {
+fn rank_classes(terms: &LayerTerms<'_>, stage: u64) -> Vec<RankClass> {
     (by_runtime::of(terms.at.plan).ranks)(terms, stage)
         .into_iter()
         .map(|rank| rank_class(terms.at.plan, stage, rank))
@@ -213,7 +213,7 @@ impl States {
 
     /// What the answer of a plan with this state says of the fullest rank.
     pub(crate) fn peak(&self, plan: &Plan) -> Peak {
-        let terms = Terms::new(plan);
+        let terms = LayerTerms::new(plan);
         let ranks = (0u64..).zip(&self.0).flat_map(|(stage, state)| {
             let of = move |rank| rank_class(plan, stage, rank);
             sharded_ranks(&terms, stage, state).into_iter().map(of)
@@ -227,7 +227,7 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
     let Rank { first_rank, count, state, phases, ends } = rank;
     let held = state.held.total();
     let peak = phases::peak(&phases);
-    let (peak_phase, saved, transient) = peak.map_or(("backward", Saved::default(), held), |phase| {
+    let (peak_phase, saved, transient) = peak.map_or(("backward", SavedBytes::default(), held), |phase| {
         (phase.name, phase.activations, phase.transient + held)
     });
     // The executor counts what is saved when the most is, and everything else at the peak as transient.
@@ -283,7 +283,7 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
 }
 
 /// What activations and transients at the peak are made of.
-fn answer_parts(saved: &Saved, held: &Held) -> Vec<MemoryPart> {
+fn answer_parts(saved: &SavedBytes, held: &Held) -> Vec<MemoryPart> {
     let part = |category: &str, name: &str, bytes: Wide| MemoryPart {
         category: category.to_owned(),
         name: name.to_owned(),

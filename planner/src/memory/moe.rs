@@ -2,8 +2,8 @@
 
 use super::mlp;
 use super::native;
-use super::parts::{LayerBytes, Part};
-use super::setting::Setting;
+use super::parts::{LayerBytes, Saver};
+use super::setting::PlanTerms;
 use super::unsplit;
 use crate::settings::Dispatcher;
 use crate::units::Wide;
@@ -15,7 +15,7 @@ const PRODUCT_TEMPORARIES: Wide = Wide::of(3);
 const LOAD_PARTS: Wide = Wide::of(1000);
 
 /// Te: tokens that reach the experts of the busiest rank. A capacity bounds them; padded to it they are exactly that.
-pub(super) fn routed_tokens(at: &Setting<'_>) -> Wide {
+pub(super) fn routed_tokens(at: &PlanTerms<'_>) -> Wide {
     let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
     let training = &at.plan.training.moe;
     let load = match training.capacity_factor {
@@ -38,7 +38,7 @@ pub(super) fn routed_tokens(at: &Setting<'_>) -> Wide {
 /// What the executor keeps of a router and of the way of tokens to experts: logits in fp32 (fp64 for fp64), and as whole
 /// numbers of eight bytes the chosen experts and the order of sending; of each row its place, and its weight like the
 /// logits.
-fn executor_routing(at: &Setting<'_>, experts: Wide, top_k: Wide, routed: Wide) -> (Wide, Wide) {
+fn executor_routing(at: &PlanTerms<'_>, experts: Wide, top_k: Wide, routed: Wide) -> (Wide, Wide) {
     const INDEX: Wide = Wide::of(8);
     let exact = at.size.max(Wide::of(4));
     (at.local * (exact * experts + 2 * INDEX * top_k), routed * (INDEX + exact))
@@ -50,7 +50,7 @@ fn executor_routing(at: &Setting<'_>, experts: Wide, top_k: Wide, routed: Wide) 
 /// All-to-all's are tokens by choice, received, sorted (which the first matrix saves, unless it saves 8 bits) and computed.
 /// The fused dispatchers hold what was received and what goes back once for each rank, and what was computed. In 8 bits
 /// every expert's tokens are padded to whole blocks before the first matrix, and cut again.
-pub(super) fn token_copies(at: &Setting<'_>) -> Wide {
+pub(super) fn token_copies(at: &PlanTerms<'_>) -> Wide {
     let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
     let stream = at.size * moe.latent_size.map_or(at.hidden, Wide::from);
     let (routed, sent) = (routed_tokens(at), at.local * Wide::from(moe.top_k));
@@ -63,7 +63,7 @@ pub(super) fn token_copies(at: &Setting<'_>) -> Wide {
 
 /// Tokens that some expert of a rank wants, each once, when all choices are as likely: of the other ranks' tokens as
 /// many come as go.
-fn distinct_tokens(at: &Setting<'_>) -> Wide {
+fn distinct_tokens(at: &PlanTerms<'_>) -> Wide {
     let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
     let ranks = at.plan.layout.ep.max(1) as f64;
     // Tokens of all ranks times the chance that one of a token's choices is here.
@@ -74,7 +74,7 @@ fn distinct_tokens(at: &Setting<'_>) -> Wide {
 
 /// The most of the executor's backward of a mixture over what is saved, where gradients of weights stay until all of their unit are
 /// there, or are added to others at once.
-pub(super) fn executor_backward(at: &Setting<'_>, stay: bool) -> Wide {
+pub(super) fn executor_backward(at: &PlanTerms<'_>, stay: bool) -> Wide {
     let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
     let stream = moe.latent_size.map_or(at.hidden, Wide::from);
     let width = Wide::from(moe.ffn_hidden_size) / Wide::from(at.plan.layout.etp);
@@ -84,13 +84,13 @@ pub(super) fn executor_backward(at: &Setting<'_>, stay: bool) -> Wide {
 }
 
 /// Rows of tokens that the busiest rank's experts are sent.
-pub(super) fn sent_rows(at: &Setting<'_>) -> Wide {
+pub(super) fn sent_rows(at: &PlanTerms<'_>) -> Wide {
     let latent = at.plan.model.moe.as_ref().and_then(|moe| moe.latent_size);
     at.size * routed_tokens(at) * latent.map_or(at.hidden, Wide::from)
 }
 
 /// A mixture of experts, without its norm.
-pub(super) fn experts(at: &Setting<'_>) -> LayerBytes {
+pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
     let Some(moe) = &at.plan.model.moe else { return LayerBytes::default() };
     let (size, layout) = (at.size, &at.plan.layout);
     let training = &at.plan.training.moe;
@@ -123,29 +123,29 @@ pub(super) fn experts(at: &Setting<'_>) -> LayerBytes {
     let again = at.recomputes("moe");
     let activation_again = again || at.recomputes("moe_act");
     let mut bytes = LayerBytes::default();
-    bytes.keep(Part::Router, router + permutation, again);
-    bytes.keep(Part::Experts, input + between + latent, again);
-    bytes.keep(Part::Experts, activated + product, activation_again);
+    bytes.keep(Saver::Router, router + permutation, again);
+    bytes.keep(Saver::Experts, input + between + latent, again);
+    bytes.keep(Saver::Experts, activated + product, activation_again);
     let mut shared = mlp::kept(at, at.full, Wide::from(moe.shared_ffn_hidden_size) / at.tp);
     if moe.shared_gate {
         // The gate, and the output before it.
         shared += size * at.local * (at.hidden + 1);
     }
-    bytes.keep(Part::SharedExperts, shared, again || at.recomputes("shared_experts"));
+    bytes.keep(Saver::SharedExperts, shared, again || at.recomputes("shared_experts"));
     if moe.scaled_branches {
         // What the router is given, and the norms behind either branch; experts keep the rows that they are sent.
-        bytes.keep(Part::Norms, 3 * at.stream() + 4 * at.statistic * at.local, again);
+        bytes.keep(Saver::Norms, 3 * at.stream() + 4 * at.statistic * at.local, again);
     }
     if at.megatron() {
         let kept =
             if again { 0 } else { 2 } + if activation_again { Wide::ZERO } else { 1 + Wide::from(loose) };
-        bytes.saved.put(Part::Experts, unsplit::of_experts(at, kept, input.min(between)));
+        bytes.saved.put(Saver::Experts, unsplit::of_experts(at, kept, input.min(between)));
     }
     if at.offloads("expert_fc1") {
-        bytes.offload(Part::Experts, input);
+        bytes.offload(Saver::Experts, input);
     }
     if at.offloads("moe_act") {
-        bytes.offload(Part::Experts, between);
+        bytes.offload(Saver::Experts, between);
     }
     let backward = size * routed * (2 * width + 4 * stream);
     // The product's backward works in fp32 (published peaks of one layer).

@@ -7,7 +7,7 @@
 use crate::model::{Activation, QkNorm};
 use crate::plan::Plan;
 
-use super::setting::Setting;
+use super::setting::PlanTerms;
 use crate::units::Wide;
 
 /// Whether weight gradients of a micro batch wait until others have gone through.
@@ -20,7 +20,7 @@ pub const ADDED_AT_ONCE: u64 = 1 << 16;
 
 /// The copy of so many elements of a gradient that are added to main gradients of another type. A GPU needs none, and units keep
 /// gradients as they are until their reduction.
-pub(super) fn added(at: &Setting<'_>, elements: Wide) -> Wide {
+pub(super) fn added(at: &PlanTerms<'_>, elements: Wide) -> Wide {
     let (plan, kept) = (at.plan, at.plan.training.grad_dtype);
     let copies = !plan.runtime.facts().shards_parameters
         && plan.is_computed_by_the_worker()
@@ -38,7 +38,7 @@ pub(super) fn gradients_stay(plan: &Plan) -> bool {
 /// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a
 /// gated one, what is doubled and squared of a squared ReLU, both halves within their bounds, and what libtorch keeps of an
 /// xIELU that is made again, with the gradients on their way.
-fn unit_tensors(at: &Setting<'_>) -> Wide {
+fn unit_tensors(at: &PlanTerms<'_>) -> Wide {
     let bounded = at.plan.model.gated && at.plan.model.activation_limit.is_some();
     let within = Wide::of(if bounded { 2 } else { 0 });
     within
@@ -52,13 +52,13 @@ fn unit_tensors(at: &Setting<'_>) -> Wide {
 }
 
 /// Joined slices of the sequence, where they are joined at all.
-fn joined(at: &Setting<'_>) -> Wide {
+fn joined(at: &PlanTerms<'_>) -> Wide {
     if at.plan.layout.sp && at.tp > Wide::of(1) { at.size * at.full * at.hidden } else { Wide::ZERO }
 }
 
 /// The most of the backward of an MLP of `width` columns on this rank over what is saved, where gradients of weights stay until all
 /// of their unit are there, or are added to others at once.
-pub(super) fn mlp_backward(at: &Setting<'_>, width: Wide, stay: bool) -> Wide {
+pub(super) fn mlp_backward(at: &PlanTerms<'_>, width: Wide, stay: bool) -> Wide {
     let (stream, joined) = (at.stream(), joined(at));
     let unit = at.size * at.full * width;
     let first = if at.plan.model.gated { 2 } else { 1 };
@@ -82,7 +82,7 @@ pub(super) fn mlp_backward(at: &Setting<'_>, width: Wide, stay: bool) -> Wide {
 
 /// Cosines and sines of a micro batch's positions, which every chunk has made for itself: of each rotation that the
 /// model's layers have, half of its channels each; of each sequence by itself where documents begin elsewhere in each.
-pub(super) fn rotation_tables(at: &Setting<'_>) -> Wide {
+pub(super) fn rotation_tables(at: &PlanTerms<'_>) -> Wide {
     let channels: u64 = at.plan.model.rotations().iter().map(|rotation| rotation.width).sum();
     let positions =
         at.seq / at.cp * if at.plan.run.documents.reset_positions { at.batch } else { Wide::of(1) };
@@ -96,7 +96,7 @@ pub(super) fn rotation_tables(at: &Setting<'_>) -> Wide {
 /// are a part, and queries, which lie apart in it, as a copy. Without one kernel a root mean square also keeps what its weight is
 /// multiplied with, and where that is not the type of the stream its input in that type in place of those.
 pub(super) fn head_norms(
-    at: &Setting<'_>,
+    at: &PlanTerms<'_>,
     kind: QkNorm,
     [queries, keys]: [Wide; 2],
     [dim, value]: [Wide; 2],
@@ -123,7 +123,7 @@ pub(super) fn head_norms(
 }
 
 /// Numbers of tokens, and whether each is in this rank's slice of the vocabulary, for the embedding's backward.
-pub(super) fn token_numbers(at: &Setting<'_>) -> Wide {
+pub(super) fn token_numbers(at: &PlanTerms<'_>) -> Wide {
     const NUMBER: Wide = Wide::of(8);
     (NUMBER + at.size) * at.full
 }
@@ -131,7 +131,7 @@ pub(super) fn token_numbers(at: &Setting<'_>) -> Wide {
 /// The most of the backward of routed experts over what is saved, with these tokens, width of tokens, and width of an expert; of
 /// shared experts, whose backward is before theirs, so many columns, and whether gradients of their weights stay.
 pub(super) fn experts_backward(
-    at: &Setting<'_>,
+    at: &PlanTerms<'_>,
     routed: Wide,
     stream: Wide,
     width: Wide,
@@ -159,7 +159,7 @@ pub(super) fn experts_backward(
 /// Temporaries of the backward of a norm of the stream, beside its input, the gradient of its output and that of the stream. By
 /// single operations, as on a CPU, they are in fp32 at least: the normed values, the gradient where it is not in that type yet,
 /// what it is times the weight, three steps of what is made of that, and the result in its own type. One kernel has its result alone.
-pub(super) fn norm_backward(at: &Setting<'_>) -> Wide {
+pub(super) fn norm_backward(at: &PlanTerms<'_>) -> Wide {
     const ON_GPU: Wide = Wide::of(3);
     if at.plan.cluster.gpu.capacity_bytes.is_some() {
         return ON_GPU * at.stream();

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign, Sub};
 
 /// What saves an activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Saver {
     /// Embedding: its dropout mask.
     Embedding,
     /// Norms of the residual stream: inputs, outputs, statistics; dropout masks beside them.
@@ -29,55 +29,55 @@ pub enum Part {
 }
 
 /// All parts with the name used in answers.
-pub const PARTS: [(Part, &str); 10] = [
-    (Part::Embedding, "embedding"),
-    (Part::Norms, "norms"),
-    (Part::Attention, "attention"),
-    (Part::Recurrence, "recurrence"),
-    (Part::Mlp, "mlp"),
-    (Part::Router, "router"),
-    (Part::Experts, "experts"),
-    (Part::SharedExperts, "shared_experts"),
-    (Part::Mtp, "mtp"),
-    (Part::Head, "head"),
+pub const PARTS: [(Saver, &str); 10] = [
+    (Saver::Embedding, "embedding"),
+    (Saver::Norms, "norms"),
+    (Saver::Attention, "attention"),
+    (Saver::Recurrence, "recurrence"),
+    (Saver::Mlp, "mlp"),
+    (Saver::Router, "router"),
+    (Saver::Experts, "experts"),
+    (Saver::SharedExperts, "shared_experts"),
+    (Saver::Mtp, "mtp"),
+    (Saver::Head, "head"),
 ];
 
 /// Bytes by part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Saved([Wide; PARTS.len()]);
+pub struct SavedBytes([Wide; PARTS.len()]);
 
-impl Saved {
+impl SavedBytes {
     /// So many bytes of one part.
-    pub fn of(part: Part, bytes: Wide) -> Saved {
-        let mut saved = Saved::default();
+    pub fn of(part: Saver, bytes: Wide) -> SavedBytes {
+        let mut saved = SavedBytes::default();
         saved.put(part, bytes);
         saved
     }
 
     /// Adds bytes of one part.
-    pub fn put(&mut self, part: Part, bytes: Wide) {
+    pub fn put(&mut self, part: Saver, bytes: Wide) {
         self.0[part as usize] += bytes;
     }
 
     /// Bytes of one part.
-    pub fn get(&self, part: Part) -> Wide {
+    pub fn get(&self, part: Saver) -> Wide {
         self.0[part as usize]
     }
 
     /// Takes bytes of one part away, at most what is there.
-    pub fn take(&mut self, part: Part, bytes: Wide) -> Wide {
+    pub fn take(&mut self, part: Saver, bytes: Wide) -> Wide {
         let taken = bytes.min(self.0[part as usize]);
         self.0[part as usize] -= taken;
         taken
     }
 
     /// So many millionths of it.
-    pub(crate) fn millionths(&self, count: Wide) -> Saved {
-        Saved(self.0.map(|bytes| bytes * count / 1_000_000))
+    pub(crate) fn millionths(&self, count: Wide) -> SavedBytes {
+        SavedBytes(self.0.map(|bytes| bytes * count / 1_000_000))
     }
 
     /// The same less what is in `other`, part by part.
-    pub fn without(&self, other: &Saved) -> Saved {
+    pub fn without(&self, other: &SavedBytes) -> SavedBytes {
         let mut left = *self;
         for (mine, theirs) in left.0.iter_mut().zip(other.0) {
             *mine = mine.saturating_sub(theirs);
@@ -91,21 +91,21 @@ impl Saved {
     }
 
     /// The same, so many times.
-    pub fn times(&self, count: Wide) -> Saved {
-        Saved(self.0.map(|bytes| bytes * count))
+    pub fn times(&self, count: Wide) -> SavedBytes {
+        SavedBytes(self.0.map(|bytes| bytes * count))
     }
 }
 
-impl Add for Saved {
-    type Output = Saved;
-    fn add(mut self, other: Saved) -> Saved {
+impl Add for SavedBytes {
+    type Output = SavedBytes;
+    fn add(mut self, other: SavedBytes) -> SavedBytes {
         self += other;
         self
     }
 }
 
-impl AddAssign for Saved {
-    fn add_assign(&mut self, other: Saved) {
+impl AddAssign for SavedBytes {
+    fn add_assign(&mut self, other: SavedBytes) {
         let mut part = 0;
         while part < PARTS.len() {
             self.0[part] += other.0[part];
@@ -114,9 +114,9 @@ impl AddAssign for Saved {
     }
 }
 
-impl Sub for Saved {
-    type Output = Saved;
-    fn sub(mut self, other: Saved) -> Saved {
+impl Sub for SavedBytes {
+    type Output = SavedBytes;
+    fn sub(mut self, other: SavedBytes) -> SavedBytes {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine = mine.saturating_sub(theirs);
         }
@@ -128,11 +128,11 @@ impl Sub for Saved {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LayerBytes {
     /// Saved from forward to backward.
-    pub saved: Saved,
+    pub saved: SavedBytes,
     /// Recomputed in backward, so alive for one layer at a time.
     pub recomputed: Wide,
     /// Of what is saved, bytes that wait on the host (not taken off yet).
-    pub offloaded: Saved,
+    pub offloaded: SavedBytes,
     /// Largest temporary of its forward, beside what it saves.
     pub forward: Wide,
     /// Largest temporary of its backward.
@@ -141,8 +141,8 @@ pub struct LayerBytes {
 
 impl LayerBytes {
     /// Saved bytes of one part and nothing else.
-    pub fn saved(part: Part, bytes: Wide) -> LayerBytes {
-        LayerBytes { saved: Saved::of(part, bytes), ..LayerBytes::default() }
+    pub fn saved(part: Saver, bytes: Wide) -> LayerBytes {
+        LayerBytes { saved: SavedBytes::of(part, bytes), ..LayerBytes::default() }
     }
 
     /// Both, one after the other: temporaries don't meet.
@@ -157,7 +157,7 @@ impl LayerBytes {
     }
 
     /// Bytes of a part that are recomputed instead of saved when `again`.
-    pub fn keep(&mut self, part: Part, bytes: Wide, again: bool) {
+    pub fn keep(&mut self, part: Saver, bytes: Wide, again: bool) {
         if again {
             self.recomputed += bytes;
         } else {
@@ -166,7 +166,7 @@ impl LayerBytes {
     }
 
     /// Marks saved bytes of a part as waiting on the host.
-    pub fn offload(&mut self, part: Part, bytes: Wide) {
+    pub fn offload(&mut self, part: Saver, bytes: Wide) {
         self.offloaded.put(part, bytes.min(self.saved.get(part)));
     }
 

@@ -2,8 +2,8 @@
 
 use crate::plan::Plan;
 
-use super::parts::Saved;
-use super::stage::{Activations, Terms};
+use super::parts::SavedBytes;
+use super::stage::{Activations, LayerTerms};
 use super::state::{Static, loose_weight_gradient};
 use super::workspaces::cublas_workspace;
 use crate::shard::StageElements;
@@ -19,7 +19,7 @@ pub struct Phase {
     /// Name, as answers give it.
     pub name: &'static str,
     /// Saved activations that are alive.
-    pub activations: Saved,
+    pub activations: SavedBytes,
     /// Everything else in the allocator, beside weights, gradients, optimizer state and what is held.
     pub transient: Wide,
     /// Bytes of the main gradients that don't exist yet or any more.
@@ -53,7 +53,7 @@ pub(super) fn replicated(
         // Tensors are copied into their flat buffer before the optimizer has any state.
         put(
             "load",
-            Saved::default(),
+            SavedBytes::default(),
             (2 * state.weights + state.gradients).saturating_sub(static_bytes(state)),
         );
     }
@@ -64,17 +64,21 @@ pub(super) fn replicated(
     put("backward", parts.saved, parts.again + parts.backward + parts.head_kept + weight_gradient);
     if !native {
         // The embedding's gradient is made whole, in the compute type, when no activation is left.
-        put("gradient reduction", Saved::default(), size * Wide::from(elements.embedding));
+        put("gradient reduction", SavedBytes::default(), size * Wide::from(elements.embedding));
     }
     let update = if native {
         executor_update(plan, elements, state)
     } else {
         state.gradient_copies + state.update_copies
     };
-    put("optimizer", Saved::default(), update);
+    put("optimizer", SavedBytes::default(), update);
     if !native {
         // A tensor of every rank that has a part of it, and the whole put together.
-        put(EXPORT, Saved::default(), 2 * size * Wide::from(elements.largest) * Wide::from(plan.layout.tp));
+        put(
+            EXPORT,
+            SavedBytes::default(),
+            2 * size * Wide::from(elements.largest) * Wide::from(plan.layout.tp),
+        );
     }
     found
 }
@@ -104,13 +108,18 @@ pub(super) fn peak(phases: &[Phase]) -> Option<&Phase> {
 }
 
 /// What is allocated after a step of Megatron-Core: everything static, with what the step leaves behind until the next.
-pub(super) fn after_step(terms: &Terms<'_>, state: &Static, parts: &Activations) -> Wide {
+pub(super) fn after_step(terms: &LayerTerms<'_>, state: &Static, parts: &Activations) -> Wide {
     static_bytes(state) + state.held.total() + state.gradient_copies + terms.left_after_step(parts)
 }
 
 /// The most that is allocated up to the end of the first step: its moments come last, and with a single micro batch
 /// only one of the two cuBLAS workspaces is there at the loss.
-pub(super) fn first_step(terms: &Terms<'_>, state: &Static, parts: &Activations, phases: &[Phase]) -> Wide {
+pub(super) fn first_step(
+    terms: &LayerTerms<'_>,
+    state: &Static,
+    parts: &Activations,
+    phases: &[Phase],
+) -> Wide {
     let plan = terms.at.plan;
     let always = static_bytes(state) + state.held.total();
     let late = |name: &str| matches!(name, "optimizer" | EXPORT);

@@ -1,7 +1,7 @@
 //! The ranks of a stage by what they hold: state that is kept whole, with what Megatron-Core holds beside, or shards.
 
 use super::phases::{self, Phase};
-use super::stage::Terms;
+use super::stage::LayerTerms;
 use super::state::{self, Static};
 use super::{by_runtime, fsdp2, megatron_fsdp, workspaces};
 use crate::plan::Plan;
@@ -19,7 +19,7 @@ pub(super) struct Rank {
 }
 
 /// Of Megatron-Core.
-pub(super) fn of_megatron(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
+pub(super) fn of_megatron(terms: &LayerTerms<'_>, stage: u64) -> Vec<Rank> {
     let (plan, parts, elements) = (terms.at.plan, terms.stage(stage), terms.elements(stage));
     let of = |holders: Holders| {
         let mut state = state::of_buffers(plan, &holders.buffers);
@@ -35,7 +35,7 @@ pub(super) fn of_megatron(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
 }
 
 /// Of the executor by its own rules.
-pub(super) fn of_worker(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
+pub(super) fn of_worker(terms: &LayerTerms<'_>, stage: u64) -> Vec<Rank> {
     let (plan, parts, elements) = (terms.at.plan, terms.stage(stage), terms.elements(stage));
     let of = |holders: Holders| {
         let state = state::of_buffers(plan, &holders.buffers);
@@ -46,7 +46,7 @@ pub(super) fn of_worker(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
 }
 
 /// Of what shards parameters.
-pub(super) fn of_shards(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
+pub(super) fn of_shards(terms: &LayerTerms<'_>, stage: u64) -> Vec<Rank> {
     sharded_ranks(terms, stage, &StageState::of(terms.at.plan, stage))
 }
 
@@ -80,7 +80,7 @@ impl StageState {
     }
 }
 
-pub(super) fn sharded_ranks(terms: &Terms<'_>, stage: u64, state: &StageState) -> Vec<Rank> {
+pub(super) fn sharded_ranks(terms: &LayerTerms<'_>, stage: u64, state: &StageState) -> Vec<Rank> {
     let phases = match &state.units {
         StageUnits::Fsdp2(units) => fsdp2::phases(terms, stage, units),
         StageUnits::MegatronFsdp(besides) => megatron_fsdp::phases(besides, &terms.stage(stage)),

@@ -9,12 +9,12 @@ use std::ops::Range;
 use crate::layout::Chunk;
 use crate::settings::Granularity;
 
-use super::parts::{LayerBytes, Part, Saved};
-use super::stage::Terms;
+use super::parts::{LayerBytes, SavedBytes, Saver};
+use super::stage::LayerTerms;
 use crate::units::Wide;
 
 /// Bytes of a chunk for one micro batch; `recomputed` is the most that is alive again at once.
-pub(super) fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
+pub(super) fn chunk_bytes(terms: &LayerTerms<'_>, chunk: &Chunk) -> LayerBytes {
     let plan = terms.at.plan;
     let modules = if chunk.mtp { plan.model.mtp_layers } else { 0 };
     let training = &plan.training;
@@ -36,7 +36,7 @@ pub(super) fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
 }
 
 /// Bytes of a chunk that go to the host in one micro batch's forward, and come back in its backward.
-pub(super) fn offloaded(terms: &Terms<'_>, chunk: &Chunk) -> Wide {
+pub(super) fn offloaded(terms: &LayerTerms<'_>, chunk: &Chunk) -> Wide {
     let training = &terms.at.plan.training;
     let layers = chunk.layers.end.saturating_sub(chunk.layers.start);
     // Whole layers that are computed again keep nothing that could wait.
@@ -54,19 +54,20 @@ pub(super) fn offloaded(terms: &Terms<'_>, chunk: &Chunk) -> Wide {
 }
 
 /// Of these layers, the first that wait on the host with all that they save (Megatron-Core `cpu_offload`).
-fn waiting(terms: &Terms<'_>, layers: &Range<u64>) -> u64 {
+fn waiting(terms: &LayerTerms<'_>, layers: &Range<u64>) -> u64 {
     let named = if terms.at.megatron() { terms.at.plan.training.offload.layers } else { 0 };
     named.min(layers.end.saturating_sub(layers.start))
 }
 
 /// Layers that keep what they save.
-fn kept(terms: &Terms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
+fn kept(terms: &LayerTerms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
     let mut sum = LayerBytes::default();
     let middle = layers.start + waiting(terms, &layers);
     // TransformerEngine gives a layer's tensors back before the next one's are made, so that no more are there than of the layers
     // that stay, and fetches one as another is done (`DefaultOffloadSynchronizer`, since 2.10; before it was one more).
     for (_, layer) in terms.layers(layers.start..middle) {
-        sum = both(sum, LayerBytes { saved: Saved::default(), offloaded: Saved::default(), ..layer });
+        sum =
+            both(sum, LayerBytes { saved: SavedBytes::default(), offloaded: SavedBytes::default(), ..layer });
     }
     for (count, layer) in terms.layers(middle..layers.end) {
         sum = both(sum, times(layer, count));
@@ -75,14 +76,14 @@ fn kept(terms: &Terms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
 }
 
 /// Bytes of a checkpoint: the residual stream, or this rank's slice of it.
-fn checkpoint(terms: &Terms<'_>) -> Wide {
+fn checkpoint(terms: &LayerTerms<'_>) -> Wide {
     let split = terms.at.megatron() && terms.at.plan.training.distribute_saved_activations;
     terms.at.stream() / if split { terms.at.tp } else { Wide::of(1) }
 }
 
 /// Layers of which only the inputs of `checkpoints` groups of `group` layers are kept.
 fn checkpointed(
-    terms: &Terms<'_>,
+    terms: &LayerTerms<'_>,
     layers: Range<u64>,
     checkpoints: u64,
     group: u64,
@@ -90,7 +91,7 @@ fn checkpointed(
 ) -> LayerBytes {
     let input = checkpoint(terms);
     let mut sum = LayerBytes {
-        saved: Saved::of(Part::Norms, input * Wide::from(checkpoints)),
+        saved: SavedBytes::of(Saver::Norms, input * Wide::from(checkpoints)),
         ..LayerBytes::default()
     };
     // The most of so many layers in a row.
@@ -104,7 +105,7 @@ fn checkpointed(
     sum.recomputed = largest * Wide::from(most);
     if modules > 0 {
         let module = terms.mtp();
-        sum.saved.put(Part::Mtp, 2 * input * Wide::from(modules));
+        sum.saved.put(Saver::Mtp, 2 * input * Wide::from(modules));
         sum.recomputed = sum.recomputed.max(module.whole());
         sum.backward = sum.backward.max(module.backward);
     }

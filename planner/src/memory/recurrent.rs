@@ -2,8 +2,8 @@
 
 use crate::model::{DeltaNet, KimiDelta, Listed, ListedCut, Mamba2};
 
-use super::parts::{LayerBytes, Part};
-use super::setting::Setting;
+use super::parts::{LayerBytes, Saver};
+use super::setting::PlanTerms;
 use crate::units::Wide;
 
 /// Tokens of a chunk of the delta kernels, each with a state in fp32.
@@ -12,20 +12,20 @@ const DELTA_CHUNK: u64 = 64;
 /// Mamba-2: output of the input projection (made contiguous), scanned output before its gate, the same transposed, and
 /// the gated norm's output, which the output projection reads. Convolution and chunk states are recomputed by the
 /// kernel (mamba_ssm's memory-efficient path, as Megatron-Core calls it).
-pub(super) fn mamba(at: &Setting<'_>, mamba: &Mamba2) -> LayerBytes {
+pub(super) fn mamba(at: &PlanTerms<'_>, mamba: &Mamba2) -> LayerBytes {
     let (heads, groups) = (Wide::from(mamba.heads), Wide::from(mamba.groups));
     let inner = heads * Wide::from(mamba.head_dim);
     let projected = 2 * inner + 2 * groups * Wide::from(mamba.state) + heads;
     let tokens = at.full;
     let saved = at.size * tokens * (projected + 2 * inner) / at.tp + at.widths.input(tokens * inner / at.tp);
-    LayerBytes::saved(Part::Recurrence, saved)
+    LayerBytes::saved(Saver::Recurrence, saved)
 }
 
 /// Gated delta rule, as Megatron-Core and transformers call its kernels (`core/ssm/gated_delta_net`): output of the
 /// projection, which the convolution reads, normed queries and keys, these spread over the value heads, values, each
 /// chunk's triangle, output before the gated norm, behind the norm and behind the gate, and the gate. Convolution and
 /// chunk states are made again.
-pub(super) fn delta_net(at: &Setting<'_>, delta: &DeltaNet) -> LayerBytes {
+pub(super) fn delta_net(at: &PlanTerms<'_>, delta: &DeltaNet) -> LayerBytes {
     let (heads, key) = (Wide::from(delta.value_heads), Wide::from(delta.key_dim));
     let keys = Wide::from(delta.key_heads) * key;
     let values = heads * Wide::from(delta.value_dim);
@@ -42,7 +42,8 @@ pub(super) fn delta_net(at: &Setting<'_>, delta: &DeltaNet) -> LayerBytes {
         let spread = if delta.value_heads > delta.key_heads { 2 * heads * key } else { Wide::ZERO };
         at.size * (spread + values + heads * DELTA_CHUNK) + 2 * 4 * heads
     };
-    let mut bytes = LayerBytes::saved(Part::Recurrence, (at.size * around + rule) * at.full / at.tp + normed);
+    let mut bytes =
+        LayerBytes::saved(Saver::Recurrence, (at.size * around + rule) * at.full / at.tp + normed);
     bytes.recomputed += gated - normed;
     bytes
 }
@@ -56,14 +57,14 @@ fn plain_delta_rule(key: Wide, value: Wide) -> Wide {
 }
 
 /// Kimi delta attention, by the same approximation.
-pub(super) fn kimi_delta(at: &Setting<'_>, delta: &KimiDelta) -> LayerBytes {
+pub(super) fn kimi_delta(at: &PlanTerms<'_>, delta: &KimiDelta) -> LayerBytes {
     let width = Wide::from(delta.heads) * Wide::from(delta.head_dim);
     let state = 4 * at.full * width * Wide::from(delta.head_dim) / DELTA_CHUNK;
-    LayerBytes::saved(Part::Recurrence, (at.size * at.full * 10 * width + state) / at.tp)
+    LayerBytes::saved(Saver::Recurrence, (at.size * at.full * 10 * width + state) / at.tp)
 }
 
 /// A mixer by its parameters: what its matrices give, and input and output of what runs between them.
-pub(super) fn listed(at: &Setting<'_>, listed: &Listed) -> LayerBytes {
+pub(super) fn listed(at: &PlanTerms<'_>, listed: &Listed) -> LayerBytes {
     let outputs = |cut: ListedCut| -> Wide {
         let matrices = listed.parameters.iter().filter(|one| one.cut == cut && one.shape.len() > 1);
         matrices
@@ -72,5 +73,5 @@ pub(super) fn listed(at: &Setting<'_>, listed: &Listed) -> LayerBytes {
             .fold(Wide::ZERO, |all, one| all + one)
     };
     let split = (outputs(ListedCut::Outputs) + 2 * Wide::from(listed.inner)) / at.tp;
-    LayerBytes::saved(Part::Recurrence, at.size * at.full * (split + outputs(ListedCut::Whole)))
+    LayerBytes::saved(Saver::Recurrence, at.size * at.full * (split + outputs(ListedCut::Whole)))
 }

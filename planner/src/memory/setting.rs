@@ -24,7 +24,7 @@ pub enum Kernel {
 
 /// A plan with what all its layers have in common.
 #[derive(Debug, Clone, Copy)]
-pub struct Setting<'a> {
+pub struct PlanTerms<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// Bytes of one element of the compute type.
@@ -57,16 +57,16 @@ pub struct Setting<'a> {
     pub widths: Widths,
 }
 
-impl<'a> Setting<'a> {
+impl<'a> PlanTerms<'a> {
     /// Reads a plan.
-    pub fn new(plan: &'a Plan) -> Setting<'a> {
+    pub fn new(plan: &'a Plan) -> PlanTerms<'a> {
         let (training, layout) = (&plan.training, &plan.layout);
         let (seq, batch) = (Wide::from(training.seq_len), Wide::from(training.micro_batch_size));
         let tp = Wide::from(layout.tp);
         let cp = Wide::from(layout.cp);
         let full = seq * batch / cp;
         let megatron = plan.runtime.facts().trains_megatron_core;
-        Setting {
+        PlanTerms {
             plan,
             size: Wide::from(training.dtype.size()),
             full,

@@ -17,16 +17,16 @@ use super::live::{live_chunks, live_of_chunk};
 use super::low_precision::Widths;
 use super::moe::sent_rows;
 use super::native;
-use super::parts::{LayerBytes, Part, Saved};
+use super::parts::{LayerBytes, SavedBytes, Saver};
 use super::recompute::{chunk_bytes, offloaded};
-use super::setting::Setting;
+use super::setting::PlanTerms;
 use crate::units::Wide;
 
 /// What one layer of each kind of a plan keeps, and what parameters it has: computed once for all stages.
 #[derive(Debug, Clone)]
-pub struct Terms<'a> {
+pub struct LayerTerms<'a> {
     /// The plan and what its layers have in common.
-    pub at: Setting<'a>,
+    pub at: PlanTerms<'a>,
     kinds: Vec<KindTerms>,
     mtp: LayerBytes,
     blocks: Option<Blocks>,
@@ -46,7 +46,7 @@ struct KindTerms {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activations {
     /// Saved by all micro batches in flight when the most are.
-    pub saved: Saved,
+    pub saved: SavedBytes,
     /// Bytes of one layer that are alive again while it is recomputed.
     pub again: Wide,
     /// Largest temporary of a layer's forward.
@@ -59,11 +59,11 @@ pub struct Activations {
     pub head_kept: Wide,
 }
 
-impl<'a> Terms<'a> {
+impl<'a> LayerTerms<'a> {
     /// Terms of every kind of layer of a plan.
-    pub fn new(plan: &'a Plan) -> Terms<'a> {
-        let at = Setting::new(plan);
-        let exact = Setting { widths: Widths::plain(plan), ..at };
+    pub fn new(plan: &'a Plan) -> LayerTerms<'a> {
+        let at = PlanTerms::new(plan);
+        let exact = PlanTerms { widths: Widths::plain(plan), ..at };
         let mut kinds: Vec<KindTerms> = Vec::new();
         for (kind, _) in plan.model.kinds_in(0..plan.model.num_layers) {
             if kinds.iter().all(|known| known.kind != kind) {
@@ -78,7 +78,7 @@ impl<'a> Terms<'a> {
         let chunks_of =
             |stage| chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
         let chunks = (0..plan.layout.pp).map(chunks_of).collect();
-        Terms { at, kinds, mtp, blocks, chunks }
+        LayerTerms { at, kinds, mtp, blocks, chunks }
     }
 
     fn of_kind(&self, kind: LayerKind) -> Option<&KindTerms> {
@@ -145,19 +145,19 @@ impl<'a> Terms<'a> {
         let plan = self.at.plan;
         let mut found = Activations::default();
         let (most, _) = live_chunks(plan, stage);
-        let (mut modules, mut has_head, mut group) = (0, false, Saved::default());
+        let (mut modules, mut has_head, mut group) = (0, false, SavedBytes::default());
         let mut waits = Vec::new();
         for (number, chunk) in self.chunks(stage).iter().enumerate() {
             let bytes = chunk_bytes(self, chunk);
             let live = live_of_chunk(plan, most, number as u64);
             let mut saved = bytes.saved;
             if chunk.embedding && self.at.hidden_dropout {
-                saved.put(Part::Embedding, self.at.local * self.at.hidden);
+                saved.put(Saver::Embedding, self.at.local * self.at.hidden);
             }
             if plan.is_computed_by_the_worker() {
-                saved.put(Part::Attention, native::rotation_tables(&self.at));
+                saved.put(Saver::Attention, native::rotation_tables(&self.at));
                 saved.put(
-                    Part::Embedding,
+                    Saver::Embedding,
                     if chunk.embedding { native::token_numbers(&self.at) } else { Wide::ZERO },
                 );
             }
@@ -183,7 +183,7 @@ impl<'a> Terms<'a> {
             if native::is_split(plan) {
                 // Of a split backward there are left the output layer's input and the gradient of its output.
                 found.head_kept = head.saved.total().saturating_sub(self.at.stream());
-                found.saved.put(Part::Head, waiting * found.head_kept);
+                found.saved.put(Saver::Head, waiting * found.head_kept);
             } else {
                 found.saved += head.saved.times(waiting);
             }
@@ -191,8 +191,8 @@ impl<'a> Terms<'a> {
         }
         if native::is_split(plan) {
             let most = schedule::peak_bytes(&plan.pipeline(), stage, &waits);
-            found.saved.put(Part::Mlp, Wide::floor(most as f64).saturating_sub(layers));
-            found.saved.put(Part::Norms, self.between_chunks(stage));
+            found.saved.put(Saver::Mlp, Wide::floor(most as f64).saturating_sub(layers));
+            found.saved.put(Saver::Norms, self.between_chunks(stage));
             // What is made again stays for the weight gradients, and is counted with them.
             found.again = Wide::ZERO;
         }
@@ -217,7 +217,7 @@ impl<'a> Terms<'a> {
             // Shared experts' input is that of the norm's output, and the gradient of theirs is as wide as the norm's input.
             Mlp::Moe => {
                 let norm = if shared { Wide::ZERO } else { 2 * self.at.stream() };
-                (kept + sent_rows(&self.at)).saturating_sub(norm + layer.saved.get(Part::Router))
+                (kept + sent_rows(&self.at)).saturating_sub(norm + layer.saved.get(Saver::Router))
             }
             Mlp::Dense | Mlp::Linear | Mlp::None => kept,
         }
@@ -225,7 +225,7 @@ impl<'a> Terms<'a> {
 
     /// What a chunk keeps for one micro batch, and what of it waits for the weight gradients: inputs of matrices, recomputed
     /// or not, and in place of all else the gradients of their outputs, which are as wide.
-    fn kept_for_weights(&self, chunk: &Chunk, saved: &Saved) -> ChunkBytes {
+    fn kept_for_weights(&self, chunk: &Chunk, saved: &SavedBytes) -> ChunkBytes {
         let modules = if chunk.mtp { self.at.plan.model.mtp_layers } else { 0 };
         let layers = self.at.plan.model.kinds_in(chunk.layers.clone());
         let of_layers = layers.map(|(kind, count)| Wide::from(count) * self.kept_for_weights_of(kind));
@@ -246,29 +246,29 @@ impl<'a> Terms<'a> {
         let training = &self.at.plan.training;
         let layers = || self.kinds.iter().filter(|known| known.kind.mlp == Mlp::Moe);
         let overlapped = if training.overlap.ep {
-            layers().map(|known| known.usual.saved.get(Part::Experts)).max().unwrap_or(Wide::ZERO)
+            layers().map(|known| known.usual.saved.get(Saver::Experts)).max().unwrap_or(Wide::ZERO)
         } else {
             Wide::ZERO
         };
         overlapped + self.captured(&parts.saved)
     }
 
-    fn captured(&self, saved: &Saved) -> Wide {
+    fn captured(&self, saved: &SavedBytes) -> Wide {
         let training = &self.at.plan.training;
         let named = |module: &str| training.cuda_graph_modules.iter().any(|name| name == module);
         let all = training.cuda_graph_modules.is_empty();
-        let part = |part: Part, captured: bool| if captured { saved.get(part) } else { Wide::ZERO };
+        let part = |part: Saver, captured: bool| if captured { saved.get(part) } else { Wide::ZERO };
         match training.cuda_graphs {
             CudaGraphs::None => Wide::ZERO,
             CudaGraphs::Iteration => saved.total(),
             CudaGraphs::Scoped => {
-                part(Part::Attention, all || named("attn"))
-                    + part(Part::Norms, all || named("attn"))
-                    + part(Part::Recurrence, all || named("mamba"))
-                    + part(Part::Mlp, all || named("mlp"))
-                    + part(Part::Router, all || named("moe") || named("moe_router"))
-                    + part(Part::SharedExperts, all || named("moe") || named("moe_router"))
-                    + part(Part::Experts, all || named("moe"))
+                part(Saver::Attention, all || named("attn"))
+                    + part(Saver::Norms, all || named("attn"))
+                    + part(Saver::Recurrence, all || named("mamba"))
+                    + part(Saver::Mlp, all || named("mlp"))
+                    + part(Saver::Router, all || named("moe") || named("moe_router"))
+                    + part(Saver::SharedExperts, all || named("moe") || named("moe_router"))
+                    + part(Saver::Experts, all || named("moe"))
             }
         }
     }

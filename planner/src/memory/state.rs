@@ -8,8 +8,8 @@ use crate::shard::{BufferShard, StageElements, StateShard};
 use crate::units::Dtype;
 
 use super::by_runtime;
-use super::setting::{Kernel, Setting};
-use super::stage::Terms;
+use super::setting::{Kernel, PlanTerms};
+use super::stage::LayerTerms;
 use super::workspaces::workspaces;
 use crate::units::Wide;
 
@@ -109,7 +109,7 @@ pub(super) fn copies_of_narrow_gradients(_: &Plan, buffers: &[BufferShard]) -> (
 }
 
 /// What is held beside the buffers of a rank of Megatron-Core on `stage`.
-pub(super) fn held(terms: &Terms<'_>, stage: u64, elements: &StageElements) -> Held {
+pub(super) fn held(terms: &LayerTerms<'_>, stage: u64, elements: &StageElements) -> Held {
     let at = &terms.at;
     let layout = &at.plan.layout;
     Held {
@@ -147,7 +147,7 @@ fn update_copies(plan: &Plan) -> u64 {
 
 /// `GlobalMemoryBuffer` keeps one tensor at its largest use: the output layer's gathered input with sequence parallelism,
 /// scores of Megatron-Core's own attention, tokens gathered for the experts.
-pub(super) fn gather_buffer(at: &Setting<'_>, has_head: bool, has_experts: bool) -> Wide {
+pub(super) fn gather_buffer(at: &PlanTerms<'_>, has_head: bool, has_experts: bool) -> Wide {
     let plan = at.plan;
     let layout = &plan.layout;
     let local = plan.training.implementation == Implementation::Local;

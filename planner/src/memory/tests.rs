@@ -188,7 +188,7 @@ fn layers_that_wait_on_the_host_are_not_there_beside_those_that_stay() {
         let file = crate::parse::parse_plan(&file.to_string()).unwrap();
         let resolved = crate::plan::Plan::resolve(&file);
         let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
-        super::Terms::new(&plan).stage(0).saved.total()
+        super::LayerTerms::new(&plan).stage(0).saved.total()
     };
     let layer = of(0) - of(1);
     for layers in [2, 16, 31] {

@@ -5,7 +5,7 @@
 use crate::model::{Attention, LayerKind, MixerRef, Mlp};
 
 use super::outside::on_gpu;
-use super::setting::Setting;
+use super::setting::PlanTerms;
 use crate::units::Wide;
 
 /// Requests up to this come from blocks that are always split.
@@ -16,7 +16,7 @@ const REST: Wide = Wide::of(1 << 20);
 const UNSPLIT_TENSOR: Wide = Wide::of(1 << 19);
 
 /// What blocks of so many saved tensors of experts take over their size, which changes from step to step.
-pub(super) fn of_experts(at: &Setting<'_>, tensors: Wide, size: Wide) -> Wide {
+pub(super) fn of_experts(at: &PlanTerms<'_>, tensors: Wide, size: Wide) -> Wide {
     let (training, plan) = (&at.plan.training.moe, at.plan);
     let steady = training.pad_to_capacity || plan.software.expandable_segments || !on_gpu(plan);
     let local = Wide::from(plan.model.moe.as_ref().map_or(0, |moe| moe.experts)) / Wide::from(plan.layout.ep);
@@ -43,7 +43,7 @@ fn rest_of_hole(size: Wide, holes: &[Wide]) -> Wide {
 
 /// What the blocks of a dense layer's tensors take over their sizes: a tensor that is freed leaves a hole, which another
 /// that is up to 1 MiB smaller takes whole.
-pub(super) fn of_layer(at: &Setting<'_>, kind: LayerKind) -> Wide {
+pub(super) fn of_layer(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
     let plan = at.plan;
     let mixer = plan.model.mixer(kind);
     let Some(MixerRef::Attention(&Attention::Gqa { heads, kv_heads, head_dim, .. })) = mixer else {

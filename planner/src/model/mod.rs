@@ -33,9 +33,9 @@ pub(crate) use params::{hidden_matrix_elements, layer_parameters, mtp_parameters
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 pub use rotation::Rotation;
 pub use routing::{Balance, Routing, Score};
-pub use scores::{Positions, Rope, RopeKind, RopeScaling, Scores, Span, Temperature};
+pub use scores::{Positions, Reach, Rope, RopeKind, RopeScaling, Scores, Temperature};
 pub use weights::{
-    HEADER_LENGTH, MOST_HEADER_BYTES, Tensor, Weights, compare_text, compare_weights, header_bytes,
+    HEADER_LENGTH, MOST_HEADER_BYTES, Tensor, WeightFiles, compare_text, compare_weights, header_bytes,
     read_header, read_index,
 };
 

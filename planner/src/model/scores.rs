@@ -40,21 +40,21 @@ impl Scores {
     }
 
     /// How far a token sees.
-    pub fn span(&self) -> Span {
-        Span { window: self.window, chunk: self.chunk }
+    pub fn span(&self) -> Reach {
+        Reach { window: self.window, chunk: self.chunk }
     }
 }
 
 /// How far a token sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct Reach {
     /// Tokens of a window.
     pub window: Option<u64>,
     /// Tokens of a chunk.
     pub chunk: Option<u64>,
 }
 
-impl Span {
+impl Reach {
     /// Tokens that a token of a sequence of `seq_len` sees on average, the last of them half: half of the sequence, or
     /// what a window or a chunk leaves of it.
     pub fn seen(self, seq_len: f64) -> f64 {
@@ -210,16 +210,16 @@ mod tests {
             (0..seq_len).map(|token| sees(token) as f64 - 0.5).sum::<f64>() / seq_len as f64
         };
         for seq_len in [1, 7, 64, 1000] {
-            let all = Span::default().seen(seq_len as f64);
+            let all = Reach::default().seen(seq_len as f64);
             assert!((all - counted(seq_len, &|token| token + 1)).abs() < 1e-9);
             for span in [1, 3, 64, 5000] {
-                let chunk = Span { chunk: Some(span), window: None }.seen(seq_len as f64);
+                let chunk = Reach { chunk: Some(span), window: None }.seen(seq_len as f64);
                 assert!(
                     (chunk - counted(seq_len, &|token| token % span + 1)).abs() < 1e-9,
                     "{seq_len} {span}"
                 );
                 // Between counting the last token of a window wholly and not at all.
-                let window = Span { window: Some(span), chunk: None }.seen(seq_len as f64);
+                let window = Reach { window: Some(span), chunk: None }.seen(seq_len as f64);
                 let exact = counted(seq_len, &|token| (token + 1).min(span));
                 assert!((window - exact).abs() <= 0.5, "{seq_len} {span}: {window}, {exact}");
                 assert!(window <= all + 1e-9 && chunk <= all + 1e-9);

@@ -23,7 +23,7 @@ pub use pack::{Domain, Packing, failed_ranks, pack};
 pub(crate) use pack::{Failures, Gathered, gathered};
 pub(crate) use pack::{failed_slots, reduced_batch};
 pub(crate) use reshard::canonical_rows;
-pub use reshard::{Reshard, reshard};
+pub use reshard::{ReshardTraffic, reshard};
 pub use slice::{ReshardedSlice, SlotRows};
 pub(crate) use slots::fill_up;
 pub(crate) use slots::spares_with_parity;

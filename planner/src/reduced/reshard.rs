@@ -5,7 +5,7 @@ use super::Refusal;
 /// Traffic of one parameter within a healthy tensor-parallel group, along the dim that is cut. Rows are extents of
 /// that dim; what comes back after the gradient's sum is the transpose.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Reshard {
+pub struct ReshardTraffic {
     /// Rows of one shard, such as one head.
     pub shard_rows: u64,
     /// `send[from][to]`: rows that slot `from` sends to slot `to`; zero but from extras to cores.
@@ -14,7 +14,7 @@ pub struct Reshard {
     pub side_rows: Vec<u64>,
 }
 
-impl Reshard {
+impl ReshardTraffic {
     /// `recv[to][from]`: the transpose of `send`.
     pub fn recv(&self) -> Vec<Vec<u64>> {
         let slots = 0..self.send.len();
@@ -50,7 +50,7 @@ fn whole(shards: u64, base: u64, reduced: u64) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// When the shards can't be cut into `base` or `reduced` parts, or the rows are not whole shards.
-pub fn reshard(shards: u64, local: u64, base: u64, reduced: u64) -> Result<Reshard, Refusal> {
+pub fn reshard(shards: u64, local: u64, base: u64, reduced: u64) -> Result<ReshardTraffic, Refusal> {
     whole(shards, base, reduced)?;
     let rows = local.checked_mul(base).filter(|rows| shards > 0 && rows.is_multiple_of(shards));
     let shard_rows = rows.ok_or(Refusal::Uneven { local, base, shards })? / shards;
@@ -59,7 +59,7 @@ pub fn reshard(shards: u64, local: u64, base: u64, reduced: u64) -> Result<Resha
         *rows *= shard_rows;
     }
     let side_rows = (0..base as usize).map(|to| send.iter().map(|rows| rows[to]).sum()).collect();
-    Ok(Reshard { shard_rows, send, side_rows })
+    Ok(ReshardTraffic { shard_rows, send, side_rows })
 }
 
 /// The shards that each healthy slot holds, in order. A core keeps the first `shards / base` of what the reduced rank

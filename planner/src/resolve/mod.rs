@@ -11,7 +11,7 @@ use crate::finding::{Finding, Severity, clip, has_error};
 use crate::model::Architecture;
 use crate::plan::Plan;
 use crate::recipes::Among;
-use crate::rules::{Choice, Shape, valid_layouts};
+use crate::rules::{LayoutChoice, Shape, valid_layouts};
 use crate::wire::{FrameworkAnswer, PlanFile};
 use crate::{memory, nonuniform, parse, rules, shard, time};
 
@@ -91,7 +91,7 @@ impl Plan {
 }
 
 /// Every valid layout for a plan file, whose own layout may break rules; none when its model or GPU can't be read.
-pub fn valid_layouts_of(file: &PlanFile) -> Option<Vec<Choice>> {
+pub fn valid_layouts_of(file: &PlanFile) -> Option<Vec<LayoutChoice>> {
     Plan::judge(file).plan_or_shape().map(|plan| valid_layouts(&plan))
 }
 

@@ -14,7 +14,7 @@ use crate::wire::PlanFile;
 
 /// The axis sizes of one valid layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Choice {
+pub struct LayoutChoice {
     /// Tensor parallel.
     pub tp: u64,
     /// Context parallel.
@@ -33,7 +33,7 @@ pub struct Choice {
     pub edp: u64,
 }
 
-impl Choice {
+impl LayoutChoice {
     /// `file` with this layout. What only fitted the old one (schedule, group size, uneven stages) goes back to its
     /// default.
     pub fn apply(&self, file: &PlanFile) -> PlanFile {
@@ -57,7 +57,7 @@ impl Choice {
 type Splits = BTreeMap<(u64, u64), Split>;
 
 /// The shape with one layout, everything that follows from it at its default.
-fn with<'a>(shape: &Shape<'a>, choice: Choice, splits: &mut Splits) -> Shape<'a> {
+fn with<'a>(shape: &Shape<'a>, choice: LayoutChoice, splits: &mut Splits) -> Shape<'a> {
     let mut tried = shape.clone();
     let layout = tried.layout.to_mut();
     (layout.tp, layout.cp, layout.pp, layout.vpp) = (choice.tp, choice.cp, choice.pp, choice.vpp);
@@ -76,30 +76,31 @@ fn with<'a>(shape: &Shape<'a>, choice: Choice, splits: &mut Splits) -> Shape<'a>
 /// All valid layouts of the plan's model, cluster, runtime and batch, in rising order of (tp, cp, pp, vpp, ep, etp).
 /// Axes are fixed one after the other; a size that breaks a rule of its own field with the later axes at 1 breaks it
 /// with any, so nothing is tried behind it.
-pub fn valid_layouts(plan: &Plan) -> Vec<Choice> {
+pub fn valid_layouts(plan: &Plan) -> Vec<LayoutChoice> {
     let shape = Shape::of(plan);
-    let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
+    let one = LayoutChoice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
     let splits = RefCell::new(Splits::new());
-    let with = |choice: Choice| with(&shape, choice, &mut splits.borrow_mut());
-    let sizes = |choice: Choice, field: &str| -> Vec<u64> { with(choice).sizes(field) };
+    let with = |choice: LayoutChoice| with(&shape, choice, &mut splits.borrow_mut());
+    let sizes = |choice: LayoutChoice, field: &str| -> Vec<u64> { with(choice).sizes(field) };
     // An axis is refused for good when its own field is broken while the later ones are 1.
-    let open =
-        |choice: Choice, field: &str| broken(&with(choice)).iter().all(|violation| violation.field != field);
+    let open = |choice: LayoutChoice, field: &str| {
+        broken(&with(choice)).iter().all(|violation| violation.field != field)
+    };
     let mut found = Vec::new();
     let dense = plan.model.moe.is_none();
     for tp in sizes(one, "layout.tp") {
         // A dense model has one grid: its expert axes are those of the dense one.
-        let choice = Choice { tp, etp: if dense { tp } else { 1 }, ..one };
+        let choice = LayoutChoice { tp, etp: if dense { tp } else { 1 }, ..one };
         if !open(choice, "layout.tp") {
             continue;
         }
         for cp in sizes(choice, "layout.cp") {
-            let choice = Choice { cp, ..choice };
+            let choice = LayoutChoice { cp, ..choice };
             if !open(choice, "layout.cp") {
                 continue;
             }
             for pp in sizes(choice, "layout.pp") {
-                let choice = Choice { pp, ..choice };
+                let choice = LayoutChoice { pp, ..choice };
                 if !open(choice, "layout.pp") {
                     continue;
                 }
@@ -107,14 +108,14 @@ pub fn valid_layouts(plan: &Plan) -> Vec<Choice> {
                 let experts = if dense { vec![(1, tp)] } else { expert_sizes(&with(choice)) };
                 for vpp in chunks {
                     // Stages are split once for all expert axes.
-                    let mut tried = with(Choice { vpp, ..choice });
+                    let mut tried = with(LayoutChoice { vpp, ..choice });
                     for &(ep, etp) in &experts {
-                        let choice = Choice { vpp, ep, etp, ..choice };
+                        let choice = LayoutChoice { vpp, ep, etp, ..choice };
                         let layout = tried.layout.to_mut();
                         (layout.ep, layout.etp) = (ep, etp);
                         if broken(&tried).is_empty() {
                             let world = shape.world;
-                            found.push(Choice {
+                            found.push(LayoutChoice {
                                 dp: world / (tp * cp * pp),
                                 edp: world / (etp * ep * pp),
                                 ..choice
@@ -183,9 +184,9 @@ mod tests {
         let mut brute = Vec::new();
         for choice in choices.into_iter().filter(|choice| !dense || choice[5] == choice[0]) {
             let [tp, cp, pp, vpp, ep, etp] = choice[..] else { panic!("six axes") };
-            let choice = Choice { tp, cp, pp, vpp, ep, etp, dp: 0, edp: 0 };
+            let choice = LayoutChoice { tp, cp, pp, vpp, ep, etp, dp: 0, edp: 0 };
             if let Some(found) = Plan::judge(&choice.apply(&plan.file)).plan {
-                brute.push(Choice { dp: found.layout.dp, edp: found.layout.edp, ..choice });
+                brute.push(LayoutChoice { dp: found.layout.dp, edp: found.layout.edp, ..choice });
             }
         }
         assert!(!brute.is_empty());

@@ -17,7 +17,7 @@ mod training;
 mod values;
 
 pub use executor::executor_limits;
-pub use generate::{Choice, valid_layouts};
+pub use generate::{LayoutChoice, valid_layouts};
 pub(crate) use layout::{
     Aspect, Broken, broken_at, broken_batch, first_broken, first_broken_alone, most_in_groups,
 };

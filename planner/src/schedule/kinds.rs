@@ -30,7 +30,7 @@ impl Chunks {
 
 /// A schedule.
 #[derive(Debug, Clone, Copy)]
-pub struct Kind {
+pub struct ScheduleKind {
     /// Its name in plan files.
     pub schedule: Schedule,
     /// Chunks of a stage.
@@ -75,7 +75,7 @@ fn all_of_several(pipeline: &Pipeline, otherwise: u64) -> u64 {
     if pipeline.stages > 1 { pipeline.microbatches } else { otherwise }
 }
 
-const ONE_F_ONE_B: Kind = Kind {
+const ONE_F_ONE_B: ScheduleKind = ScheduleKind {
     schedule: Schedule::OneFOneB,
     chunks: Chunks::One,
     in_v: false,
@@ -91,7 +91,7 @@ const ONE_F_ONE_B: Kind = Kind {
     rhythm: Some(|_| 1),
 };
 
-const INTERLEAVED: Kind = Kind {
+const INTERLEAVED: ScheduleKind = ScheduleKind {
     schedule: Schedule::Interleaved,
     chunks: Chunks::Several,
     in_v: false,
@@ -124,7 +124,7 @@ const INTERLEAVED: Kind = Kind {
     rhythm: Some(|pipeline| pipeline.group_size.max(1)),
 };
 
-const GPIPE: Kind = Kind {
+const GPIPE: ScheduleKind = ScheduleKind {
     schedule: Schedule::Gpipe,
     chunks: Chunks::One,
     in_v: false,
@@ -141,7 +141,7 @@ const GPIPE: Kind = Kind {
     rhythm: None,
 };
 
-const ZB_H1: Kind = Kind {
+const ZB_H1: ScheduleKind = ScheduleKind {
     schedule: Schedule::ZbH1,
     chunks: Chunks::One,
     in_v: false,
@@ -158,7 +158,7 @@ const ZB_H1: Kind = Kind {
     rhythm: None,
 };
 
-const ZBV: Kind = Kind {
+const ZBV: ScheduleKind = ScheduleKind {
     schedule: Schedule::Zbv,
     chunks: Chunks::Two,
     in_v: true,
@@ -179,7 +179,7 @@ const ZBV: Kind = Kind {
     rhythm: None,
 };
 
-impl Kind {
+impl ScheduleKind {
     /// Of so many seconds (or stages) of others before it, what a stage waits for.
     #[inline]
     pub(crate) fn waits_for(&self, others: f64, chunks: f64) -> f64 {
@@ -190,7 +190,7 @@ impl Kind {
 impl Schedule {
     /// What it is.
     #[inline]
-    pub const fn kind(self) -> &'static Kind {
+    pub const fn kind(self) -> &'static ScheduleKind {
         match self {
             Schedule::OneFOneB => &ONE_F_ONE_B,
             Schedule::Interleaved => &INTERLEAVED,

@@ -14,8 +14,8 @@ mod live;
 mod tests;
 mod transfers;
 
-pub use crate::wire::stage_step::{Action, ActionKind, Payload, Step, Transfer};
-pub use kinds::{Chunks, Kind};
+pub use crate::wire::stage_step::{Action, ActionKind, Payload, StageStep, Transfer};
+pub use kinds::{Chunks, ScheduleKind};
 pub use lists::actions;
 pub use live::{ChunkBytes, peak_bytes};
 pub(crate) use live::{live_chunks, live_heads};

@@ -87,7 +87,7 @@ type Channel = (u64, u64, Payload);
 /// Runs all stages at once, each action taking as long as `takes` says, and gives the time when the last one ends. Fails
 /// when stages wait for each other, or when a channel holds something else than is expected.
 fn run(pipeline: &Pipeline, takes: impl Fn(&Action) -> u64) -> u64 {
-    let lists: Vec<Vec<Step>> = (0..pipeline.stages).map(|stage| steps(pipeline, stage)).collect();
+    let lists: Vec<Vec<StageStep>> = (0..pipeline.stages).map(|stage| steps(pipeline, stage)).collect();
     let mut at = vec![0; lists.len()];
     let mut clock = vec![0u64; lists.len()];
     let mut done = BTreeSet::new();
@@ -99,8 +99,8 @@ fn run(pipeline: &Pipeline, takes: impl Fn(&Action) -> u64) -> u64 {
                 let here = stage as u64;
                 match step {
                     // The channels of this test keep what was sent; `both_ends_meet` knows none.
-                    Step::Expect(_) => {}
-                    Step::Receive(Transfer { payload, microbatch, chunk, peer }) => {
+                    StageStep::Expect(_) => {}
+                    StageStep::Receive(Transfer { payload, microbatch, chunk, peer }) => {
                         let Some((sent, micro, to)) =
                             channels.get_mut(&(*peer, here, *payload)).and_then(VecDeque::pop_front)
                         else {
@@ -109,14 +109,14 @@ fn run(pipeline: &Pipeline, takes: impl Fn(&Action) -> u64) -> u64 {
                         assert_eq!((micro, to), (*microbatch, *chunk), "{pipeline:?} {here} from {peer}");
                         clock[stage] = clock[stage].max(sent);
                     }
-                    Step::Send(Transfer { payload, microbatch, chunk, peer }) => {
+                    StageStep::Send(Transfer { payload, microbatch, chunk, peer }) => {
                         let after = *payload == Payload::Activation;
                         let (to, there) = pipeline.neighbour(here, *chunk, after).unwrap();
                         assert_eq!(to, *peer);
                         let sent = (clock[stage], *microbatch, there);
                         channels.entry((here, to, *payload)).or_default().push_back(sent);
                     }
-                    Step::Compute(action) => {
+                    StageStep::Compute(action) => {
                         check_handover(pipeline, here, action, &mut done);
                         clock[stage] += takes(action);
                     }
@@ -136,8 +136,8 @@ fn run(pipeline: &Pipeline, takes: impl Fn(&Action) -> u64) -> u64 {
 /// Runs all stages where a message goes over only while its sender sends it and its receiver expects it: both wait there,
 /// and each does one thing at a time. Fails when they wait for each other, or when something is needed that was not
 /// expected. Gives the most messages that a stage has expected and not yet needed.
-fn both_ends_meet(pipeline: &Pipeline, list: fn(&Pipeline, u64) -> Vec<Step>) -> usize {
-    let lists: Vec<Vec<Step>> = (0..pipeline.stages).map(|stage| list(pipeline, stage)).collect();
+fn both_ends_meet(pipeline: &Pipeline, list: fn(&Pipeline, u64) -> Vec<StageStep>) -> usize {
+    let lists: Vec<Vec<StageStep>> = (0..pipeline.stages).map(|stage| list(pipeline, stage)).collect();
     let mut at = vec![0; lists.len()];
     let mut taken: Vec<BTreeSet<(Payload, u64, u64)>> = vec![BTreeSet::new(); lists.len()];
     let mut most = 0;
@@ -146,10 +146,10 @@ fn both_ends_meet(pipeline: &Pipeline, list: fn(&Pipeline, u64) -> Vec<Step>) ->
         for stage in 0..lists.len() {
             while let Some(step) = lists[stage].get(at[stage]) {
                 match step {
-                    Step::Expect(_) => break,
-                    Step::Send(sent) => {
+                    StageStep::Expect(_) => break,
+                    StageStep::Send(sent) => {
                         let peer = sent.peer as usize;
-                        let Some(Step::Expect(expected)) = lists[peer].get(at[peer]) else { break };
+                        let Some(StageStep::Expect(expected)) = lists[peer].get(at[peer]) else { break };
                         if expected.peer != stage as u64 {
                             break;
                         }
@@ -165,11 +165,11 @@ fn both_ends_meet(pipeline: &Pipeline, list: fn(&Pipeline, u64) -> Vec<Step>) ->
                         most = most.max(taken[peer].len());
                         at[peer] += 1;
                     }
-                    Step::Receive(Transfer { payload, microbatch, chunk, .. }) => {
+                    StageStep::Receive(Transfer { payload, microbatch, chunk, .. }) => {
                         let there = taken[stage].remove(&(*payload, *microbatch, *chunk));
                         assert!(there, "{pipeline:?}: stage {stage} needs {step:?}, which it did not expect");
                     }
-                    Step::Compute(_) => {}
+                    StageStep::Compute(_) => {}
                 }
                 at[stage] += 1;
                 moved = true;
@@ -269,7 +269,7 @@ proptest! {
         both_ends_meet(&pipeline, forward_steps);
         for stage in 0..pipeline.stages {
             let list = forward_steps(&pipeline, stage);
-            let computed = list.iter().filter_map(|step| if let Step::Compute(action) = step { Some(*action) } else { None });
+            let computed = list.iter().filter_map(|step| if let StageStep::Compute(action) = step { Some(*action) } else { None });
             let computed: BTreeSet<(u64, u64)> = computed
                 .map(|action| {
                     assert_eq!(action.kind, ActionKind::Forward);

@@ -6,22 +6,22 @@
 //! Weight gradients travel nowhere. Neighbours on the same stage hand over without a transfer.
 //!
 //! Nothing here takes for granted that a message is kept until somebody takes it: NCCL's send may wait until the other end
-//! expects it. So each stage's list says where a message is expected (`Step::Expect`), which may be long before the action
+//! expects it. So each stage's list says where a message is expected (`StageStep::Expect`), which may be long before the action
 //! that needs it: both ends of every message stand at the same place of one order of all that the pipeline does, the order
 //! in which actions end when forward takes one unit of time and a backward two. A list that follows one order of
 //! everything can wait at both ends and never deadlocks: whatever comes first in that order has all of its partners there.
 //! It also makes every pair of stages one channel, first in, first out, without tags.
 
 use super::lists::{actions, forwards};
-use super::{Action, ActionKind, Payload, Pipeline, Step, Transfer};
+use super::{Action, ActionKind, Payload, Pipeline, StageStep, Transfer};
 
 /// What `stage` does in a step, in order: its actions with the transfers that belong to them.
-pub fn steps(pipeline: &Pipeline, stage: u64) -> Vec<Step> {
+pub fn steps(pipeline: &Pipeline, stage: u64) -> Vec<StageStep> {
     with_transfers(pipeline, stage, actions)
 }
 
 /// What `stage` does to evaluate, in order: forwards alone.
-pub fn forward_steps(pipeline: &Pipeline, stage: u64) -> Vec<Step> {
+pub fn forward_steps(pipeline: &Pipeline, stage: u64) -> Vec<StageStep> {
     with_transfers(pipeline, stage, |pipeline, _| forwards(pipeline))
 }
 
@@ -29,7 +29,7 @@ fn with_transfers(
     pipeline: &Pipeline,
     stage: u64,
     list: impl Fn(&Pipeline, u64) -> Vec<Action>,
-) -> Vec<Step> {
+) -> Vec<StageStep> {
     let timetable = Timetable::of(pipeline, list);
     let mut expected = Vec::new();
     for (action, _) in timetable.of_stage(stage) {
@@ -45,11 +45,11 @@ fn with_transfers(
     let mut steps = Vec::new();
     for (action, end) in timetable.of_stage(stage) {
         while let Some((_, transfer)) = expected.next_if(|&(place, _)| place < (*end, stage)) {
-            steps.push(Step::Expect(transfer));
+            steps.push(StageStep::Expect(transfer));
         }
-        steps.extend(pipeline.needs(stage, action).map(Step::Receive));
-        steps.push(Step::Compute(*action));
-        steps.extend(pipeline.makes(stage, action).map(Step::Send));
+        steps.extend(pipeline.needs(stage, action).map(StageStep::Receive));
+        steps.push(StageStep::Compute(*action));
+        steps.extend(pipeline.makes(stage, action).map(StageStep::Send));
     }
     steps
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::own::Own;
-use super::room::{Group, Margin};
+use super::room::{FitGroup, Margin};
 use super::scope::Scope;
 use super::settings::Settings;
 use crate::wire::{Chosen, Objective, PlanFile, Verdict};
@@ -92,7 +92,7 @@ pub struct Row {
     /// Place, from 1; places of the front are those by seconds.
     pub place: u64,
     /// Whether it is among the plans that fit, or among tight ones.
-    pub group: Group,
+    pub group: FitGroup,
     /// What was chosen.
     pub settings: Settings,
     /// GPUs.

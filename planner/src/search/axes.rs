@@ -1,6 +1,6 @@
 //! Fixing and bounding axes by name, as command lines and links write them.
 
-use super::request::{Axes, Axis, Bounds, Recompute};
+use super::request::{Axes, AxisValues, Bounds, Recomputed};
 use super::sharding::Sharding;
 use crate::cluster::gpus;
 use crate::finding::{clip, nearest_names};
@@ -67,8 +67,8 @@ impl Axes {
             };
             let values = texts.iter().map(read).collect::<Result<Vec<u64>, String>>()?;
             *axis = Some(match values[..] {
-                [one] => Axis::Fixed(one),
-                _ => Axis::Values(values),
+                [one] => AxisValues::Fixed(one),
+                _ => AxisValues::Values(values),
             });
             return Ok(());
         }
@@ -78,7 +78,7 @@ impl Axes {
             "precision" => self.precision = Some(named(name, &texts)?),
             "runtime" => self.runtime = Some(named(name, &texts)?),
             "recompute" => {
-                self.recompute = Some(texts.iter().map(|text| Recompute((*text).to_owned())).collect());
+                self.recompute = Some(texts.iter().map(|text| Recomputed((*text).to_owned())).collect());
             }
             "gpu" => self.gpu = Some(texts.iter().map(|text| (*text).to_owned()).collect()),
             "sp" => self.sp = Some(flags(name, &texts)?),
@@ -117,11 +117,11 @@ impl Axes {
         if bounds.min > bounds.max {
             return Err(format!("bounds of {name} are upside down: {} is above {}", bounds.min, bounds.max));
         }
-        *axis = Some(Axis::Bounds(bounds));
+        *axis = Some(AxisValues::Bounds(bounds));
         Ok(())
     }
 
-    fn number(&mut self, name: &str) -> Option<&mut Option<Axis>> {
+    fn number(&mut self, name: &str) -> Option<&mut Option<AxisValues>> {
         Some(match name {
             "tp" => &mut self.tp,
             "cp" => &mut self.cp,

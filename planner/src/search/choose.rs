@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::answer::SearchAnswer;
-use super::request::{Axes, Axis, Bounds, Recompute, Request};
+use super::request::{Axes, AxisValues, Bounds, Recomputed, Request};
 use super::sharding::Sharding;
 use crate::cluster::gpus;
 use crate::fill;
@@ -115,11 +115,11 @@ impl Open {
     }
 
     /// What is said is fixed, and so is the default of what is not open.
-    fn number(&self, name: &str, said: Option<u64>, default: u64) -> Option<Axis> {
+    fn number(&self, name: &str, said: Option<u64>, default: u64) -> Option<AxisValues> {
         match said {
-            Some(value) => Some(Axis::Fixed(value)),
+            Some(value) => Some(AxisValues::Fixed(value)),
             None if self.is(name) => None,
-            None => Some(Axis::Fixed(default)),
+            None => Some(AxisValues::Fixed(default)),
         }
     }
 
@@ -132,13 +132,13 @@ impl Open {
             None => Some(vec![Schedule::OneFOneB, Schedule::Interleaved]),
         };
         let recompute = match (training.recompute.granularity, self.is("recompute")) {
-            (Some(_), _) => Some(vec![Recompute::of(&training.recompute)]),
+            (Some(_), _) => Some(vec![Recomputed::of(&training.recompute)]),
             (None, true) if training.recompute.modules.is_some() => {
-                let named = Recompute(training.recompute.modules.clone().unwrap_or_default().join("+"));
+                let named = Recomputed(training.recompute.modules.clone().unwrap_or_default().join("+"));
                 Some(vec![named])
             }
             (None, true) => None,
-            (None, false) => Some(vec![Recompute::none()]),
+            (None, false) => Some(vec![Recomputed::none()]),
         };
         let strategy = &layout.fsdp;
         let strategy_said = strategy.strategy.is_some() || strategy.reshard_after_forward.is_some();
@@ -153,16 +153,16 @@ impl Open {
             ep: self.number("ep", layout.ep, 1),
             etp: match plan.model.moe {
                 Some(_) => self.number("etp", layout.etp, 1),
-                None => layout.etp.map(Axis::Fixed),
+                None => layout.etp.map(AxisValues::Fixed),
             },
             dp_replicate: match fsdp {
                 true => self.number("dp_replicate", layout.dp_replicate, 1),
-                false => layout.dp_replicate.map(Axis::Fixed),
+                false => layout.dp_replicate.map(AxisValues::Fixed),
             },
             micro_batch_size: self.number("micro_batch_size", training.micro_batch_size, 1),
             nodes: self.is("nodes").then(|| {
                 let most = file.cluster.nodes.unwrap_or(1).max(1);
-                Axis::Bounds(Bounds { min: 1, max: most })
+                AxisValues::Bounds(Bounds { min: 1, max: most })
             }),
             schedule,
             recompute,

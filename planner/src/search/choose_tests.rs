@@ -145,7 +145,7 @@ fn the_order_of_ranks_is_open_where_the_framework_takes_it_and_the_host_where_it
     one.cluster.gpus_per_node = Some(1);
     names(&mut one, &["all", "optimizer_offload"]);
     let (plan, answer) = chosen_of(&one);
-    assert_eq!(answer.rows.first().map(|row| row.group), Some(Group::Fits));
+    assert_eq!(answer.rows.first().map(|row| row.group), Some(FitGroup::Fits));
     assert!(plan.training.optimizer.offload_fraction > Some(0.0));
 }
 
@@ -213,7 +213,7 @@ fn of_plans_that_the_time_model_can_not_tell_apart_the_simplest_stands_first() {
         let mut request = Choice::of(&file).unwrap().unwrap().request;
         (request.limits.rows, request.limits.simulated) = (400, 400);
         let answer = whole(&Search::new(&request).unwrap());
-        let fits: Vec<&Row> = answer.rows.iter().filter(|row| row.group == Group::Fits).collect();
+        let fits: Vec<&Row> = answer.rows.iter().filter(|row| row.group == FitGroup::Fits).collect();
         let fastest = fits.iter().map(|row| row.step_seconds).fold(f64::INFINITY, f64::min);
         let alike = fits.iter().filter(|row| row.step_seconds <= fastest * 1.02);
         let simplest = alike.map(|row| simplicity(&row.settings)).min().unwrap();
@@ -333,7 +333,7 @@ fn relief_of(request: &Request) -> Relief {
             again.axes.fix(&pin.field, &pin.value_in_words()).unwrap();
         }
         let rows = whole(&Search::new(&again).unwrap()).rows;
-        let fits = rows.first().is_some_and(|row| row.group == Group::Fits);
+        let fits = rows.first().is_some_and(|row| row.group == FitGroup::Fits);
         assert!(fits || remedy.peak_bytes.is_none(), "{}", remedy.said);
     }
     relief
@@ -386,7 +386,7 @@ fn where_nothing_fits_settings_gpus_and_their_type_that_would_are_told() {
     let nodes = relief.remedies.iter().find(|remedy| remedy.changes[0].field == "cluster.nodes").unwrap();
     // No fewer nodes do.
     let mut fewer = request.clone();
-    fewer.axes.nodes = Some(Axis::Fixed(nodes.settings.nodes - 1));
+    fewer.axes.nodes = Some(AxisValues::Fixed(nodes.settings.nodes - 1));
     assert!(whole(&Search::new(&fewer).unwrap()).counts.fitting == 0);
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Search;
 use super::candidate::{ALIKE, Scored};
-use super::request::Axis;
+use super::request::AxisValues;
 use super::settings::Settings;
 use crate::wire::{Chosen, Objective};
 
@@ -89,7 +89,7 @@ impl Search {
     fn open_fields(&self, first: &Settings) -> Vec<(String, Reader)> {
         type Field = (&'static str, fn(&Settings) -> Value);
         let axes = &self.request.axes;
-        let numbers: [(&Option<Axis>, Field); 9] = [
+        let numbers: [(&Option<AxisValues>, Field); 9] = [
             (&axes.tp, ("layout.tp", |one| one.tp.into())),
             (&axes.cp, ("layout.cp", |one| one.cp.into())),
             (&axes.pp, ("layout.pp", |one| one.pp.into())),
@@ -112,7 +112,7 @@ impl Search {
         };
         let numbers = numbers
             .into_iter()
-            .filter(|(axis, (field, _))| !matches!(axis, Some(Axis::Fixed(_))) && means(field))
+            .filter(|(axis, (field, _))| !matches!(axis, Some(AxisValues::Fixed(_))) && means(field))
             .map(|(_, field)| field);
         let several = |count: Option<usize>| count.is_some_and(|count| count > 1);
         let lists: [(bool, Field); 7] = [

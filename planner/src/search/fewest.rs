@@ -2,7 +2,7 @@
 
 use super::Search;
 use super::partial::Partial;
-use super::request::{Axis, Bounds, Limits, Request};
+use super::request::{AxisValues, Bounds, Limits, Request};
 use super::space::{Subspace, idle};
 use crate::fill::assumed_batch;
 use crate::layout::Split;
@@ -45,7 +45,7 @@ impl Request {
     pub(super) fn with_fewest(&self, nodes: Vec<u64>) -> Vec<u64> {
         match self.fewest.fits.or(self.fewest.tight) {
             Some(fewest) if self.only_first && self.fewest.fits.is_some() => vec![fewest],
-            Some(fewest) => Axis::values(None, nodes.into_iter().chain([fewest]).collect()),
+            Some(fewest) => AxisValues::values(None, nodes.into_iter().chain([fewest]).collect()),
             None => nodes,
         }
     }
@@ -54,7 +54,7 @@ impl Request {
     /// numbers of nodes are not compared.
     pub(super) fn batch_on(&self, nodes: u64, seq_len: u64) -> Option<u64> {
         let apart =
-            self.objective == Objective::FewestGpus || matches!(self.axes.nodes, Some(Axis::Fixed(_)));
+            self.objective == Objective::FewestGpus || matches!(self.axes.nodes, Some(AxisValues::Fixed(_)));
         if !self.batch_is_assumed || !apart {
             return None;
         }
@@ -85,7 +85,7 @@ impl Request {
         let mut request = self.for_memory();
         request.limits = Limits { rows: 1, simulated: 1, ..request.limits };
         let on = |nodes: u64, request: &mut Request| {
-            request.axes.nodes = Some(Axis::Fixed(nodes));
+            request.axes.nodes = Some(AxisValues::Fixed(nodes));
             Search::new(request).ok()
         };
         // What all plans keep is the same on any number of nodes.
@@ -120,7 +120,7 @@ impl Request {
     /// Whether what is held of tensor, context and pipeline parallelism divides the GPUs of so many nodes.
     fn may_divide(&self, nodes: u64) -> bool {
         let held = [&self.axes.tp, &self.axes.cp, &self.axes.pp].into_iter().map(|axis| match axis {
-            Some(Axis::Fixed(size)) => (*size).max(1),
+            Some(AxisValues::Fixed(size)) => (*size).max(1),
             _ => 1,
         });
         nodes.saturating_mul(self.gpus_per_node()).is_multiple_of(held.fold(1, u64::saturating_mul))

@@ -13,9 +13,9 @@ fn request(model: Value, cluster: Value, more: Value) -> Request {
 }
 
 /// The group of the first row on so many nodes, of a search that knows nothing of others.
-fn group_on(request: &Request, nodes: u64) -> Option<Group> {
+fn group_on(request: &Request, nodes: u64) -> Option<FitGroup> {
     let mut request = Request { objective: Objective::Fastest, only_first: true, ..request.clone() };
-    request.axes.nodes = Some(Axis::Fixed(nodes));
+    request.axes.nodes = Some(AxisValues::Fixed(nodes));
     whole(&Search::new(&request).unwrap()).rows.first().map(|row| row.group)
 }
 
@@ -63,9 +63,9 @@ fn the_fewest_are_the_least_of_all_numbers_on_which_a_plan_fits() {
         let mut request = request(model, cluster, more);
         let most = request.plan.cluster.nodes.unwrap();
         request.objective = Objective::FewestGpus;
-        let groups: Vec<Option<Group>> = (1..=most).map(|nodes| group_on(&request, nodes)).collect();
+        let groups: Vec<Option<FitGroup>> = (1..=most).map(|nodes| group_on(&request, nodes)).collect();
         let least = |group| groups.iter().position(|known| *known == Some(group)).map(|at| at as u64 + 1);
-        let expected = least(Group::Fits).or_else(|| least(Group::Tight));
+        let expected = least(FitGroup::Fits).or_else(|| least(FitGroup::Tight));
         for only_first in [true, false] {
             request.only_first = only_first;
             let answer = whole(&Search::new(&request).unwrap());
@@ -73,12 +73,14 @@ fn the_fewest_are_the_least_of_all_numbers_on_which_a_plan_fits() {
             assert_eq!(found, expected, "{said}, only the first: {only_first}: {groups:?}");
             let nodes = answer.chosen.iter().find(|one| one.field == "cluster.nodes");
             let none = nodes.is_some_and(|one| one.why == "within the bounds no plan fits on fewer nodes");
-            assert_eq!(none, least(Group::Fits).is_some(), "{said}: {nodes:?}");
+            assert_eq!(none, least(FitGroup::Fits).is_some(), "{said}: {nodes:?}");
         }
-        let bounded = Axis::Bounds(Bounds { min: expected.unwrap_or(0) + 1, max: most });
+        let bounded = AxisValues::Bounds(Bounds { min: expected.unwrap_or(0) + 1, max: most });
         request.axes.nodes = Some(bounded);
-        let next =
-            groups.iter().skip(expected.unwrap_or(0) as usize).position(|group| *group == Some(Group::Fits));
+        let next = groups
+            .iter()
+            .skip(expected.unwrap_or(0) as usize)
+            .position(|group| *group == Some(FitGroup::Fits));
         if let Some(next) = next {
             let first = whole(&Search::new(&request).unwrap()).rows.remove(0);
             assert_eq!(first.settings.nodes, expected.unwrap_or(0) + 1 + next as u64, "{said}: {groups:?}");
@@ -143,7 +145,7 @@ fn a_batch_that_nobody_said_is_the_one_of_the_nodes() {
     assert_eq!(batch(&row), Some(fresh(row.settings.nodes)), "{row:?}");
     // Steps that are compared are of one batch.
     request.objective = Objective::Cheapest;
-    request.axes.nodes = Some(Axis::Bounds(Bounds { min: 1, max: 14 }));
+    request.axes.nodes = Some(AxisValues::Bounds(Bounds { min: 1, max: 14 }));
     let rows = whole(&Search::new(&request).unwrap()).rows;
     assert!(rows.iter().all(|row| batch(row) == Some(batch_there)));
     // What nobody assumed stays.

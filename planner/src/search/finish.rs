@@ -6,7 +6,7 @@ use super::answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer};
 use super::candidate::{Candidate, Key, Scored};
 use super::chosen::Ranked;
 use super::partial::{Kept, Partial};
-use super::room::Group;
+use super::room::FitGroup;
 use super::space::Subspace;
 use super::{Search, Simulated};
 use crate::memory;
@@ -52,9 +52,9 @@ impl Search {
 
     /// The answer as far as it is known before all parts were worked on, with rows that are known from answers before.
     pub fn so_far(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
-        let (groups, most): (&[Group], usize) = match self.request.only_first {
+        let (groups, most): (&[FitGroup], usize) = match self.request.only_first {
             true => (&[self.ranking.first_group(partial)], 1),
-            false => (&Group::ALL, self.request.limits.rows as usize),
+            false => (&FitGroup::ALL, self.request.limits.rows as usize),
         };
         let ranked: Vec<Vec<Ranked>> =
             groups.iter().map(|group| self.ranked(partial.group(*group), simulated)).collect();
@@ -198,7 +198,7 @@ impl Search {
         &self,
         known: &mut Known,
         place: u64,
-        group: Group,
+        group: FitGroup,
         scored: &Scored,
         simulated: Option<f64>,
     ) -> Option<Row> {
@@ -236,7 +236,7 @@ impl Search {
         let time = time::answer(&plan).0?;
         Some(Row {
             place: 0,
-            group: Group::Fits,
+            group: FitGroup::Fits,
             settings,
             gpus: plan.world_size(),
             step_seconds: time.step_seconds,
@@ -259,7 +259,7 @@ impl Search {
     /// memory left and cost of an hour: of plans that fit, and only where there are none of tight ones.
     fn front(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> Vec<Row> {
         let mut all: Vec<(Scored, [f64; 3])> = Vec::new();
-        let group = if partial.fits.count > 0 { Group::Fits } else { Group::Tight };
+        let group = if partial.fits.count > 0 { FitGroup::Fits } else { FitGroup::Tight };
         let kept = partial.group(group);
         let fronts = kept.fronts.values().flat_map(|front| &front.0);
         let mut candidates: Vec<Scored> = fronts.chain(&kept.best).copied().collect();

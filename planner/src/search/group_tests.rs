@@ -21,11 +21,11 @@ fn check_found(search: &Search, found: &Partial) -> Result<SearchAnswer, TestCas
     let request = search.request();
     let answer = answer_of(search, found);
     let counts = &answer.counts;
-    let of = |group: Group| answer.rows.iter().filter(move |row| row.group == group).count() as u64;
+    let of = |group: FitGroup| answer.rows.iter().filter(move |row| row.group == group).count() as u64;
     let most = request.limits.rows;
     prop_assert!(answer.rows.is_sorted_by_key(|row| row.group));
     prop_assert!(answer.rows.iter().map(|row| row.place).eq(1..=answer.rows.len() as u64));
-    for (group, count) in [(Group::Fits, counts.fitting), (Group::Tight, counts.tight)] {
+    for (group, count) in [(FitGroup::Fits, counts.fitting), (FitGroup::Tight, counts.tight)] {
         // Of plans that are alike in all that is shown one is a row; those whose bytes differ are not alike.
         let bytes: BTreeSet<u64> = found.group(group).best.iter().map(|scored| scored.peak_bytes).collect();
         let least = most.min(bytes.len() as u64);
@@ -42,11 +42,11 @@ fn check_found(search: &Search, found: &Partial) -> Result<SearchAnswer, TestCas
         prop_assert_eq!((memory.verdict, memory.peak_bytes), (row.verdict, row.peak_bytes));
         let free = memory.capacity_bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(memory.peak_bytes));
         let margin = request.margin.zip(memory.capacity_bytes).map_or(0, |(margin, all)| margin.bytes(all));
-        let expected = if free >= margin { group_of(memory.verdict) } else { Some(Group::Tight) };
+        let expected = if free >= margin { group_of(memory.verdict) } else { Some(FitGroup::Tight) };
         prop_assert_eq!(Some(row.group), expected, "{} bytes free, {}", free, margin);
     }
     let fits = counts.fitting > 0;
-    prop_assert!(answer.front.iter().all(|row| (row.group == Group::Fits) == fits));
+    prop_assert!(answer.front.iter().all(|row| (row.group == FitGroup::Fits) == fits));
     prop_assert_eq!(answer.relief.is_none(), fits);
     if !fits && counts.tight > 0 {
         prop_assert!(answer.tight_in_words().starts_with("nothing fits for sure"));
@@ -59,13 +59,13 @@ fn check_found(search: &Search, found: &Partial) -> Result<SearchAnswer, TestCas
 fn narrow(preset: &str, runtime: &str, gpu: &str, nodes: u64, batch: u64) -> Request {
     let training = json!({"global_batch_size": batch});
     let mut request = Request::new(file(preset, runtime, json!({"gpu": gpu, "nodes": nodes}), training));
-    request.axes.tp = Some(Axis::Values(vec![1, 2, 8]));
-    request.axes.cp = Some(Axis::Fixed(1));
-    request.axes.pp = Some(Axis::Values(vec![1, 2, 4]));
-    request.axes.vpp = Some(Axis::Values(vec![1, 2]));
-    request.axes.ep = Some(Axis::Values(vec![1, 4, 8]));
-    request.axes.etp = Some(Axis::Fixed(1));
-    request.axes.micro_batch_size = Some(Axis::Values(vec![1, 2, 4]));
+    request.axes.tp = Some(AxisValues::Values(vec![1, 2, 8]));
+    request.axes.cp = Some(AxisValues::Fixed(1));
+    request.axes.pp = Some(AxisValues::Values(vec![1, 2, 4]));
+    request.axes.vpp = Some(AxisValues::Values(vec![1, 2]));
+    request.axes.ep = Some(AxisValues::Values(vec![1, 4, 8]));
+    request.axes.etp = Some(AxisValues::Fixed(1));
+    request.axes.micro_batch_size = Some(AxisValues::Values(vec![1, 2, 4]));
     request.axes.uneven_stages = Some(false);
     (request.limits.rows, request.limits.simulated) = (5, 20);
     request
@@ -105,7 +105,7 @@ proptest! {
 #[test]
 fn of_plans_that_are_alike_one_is_a_row() {
     let answer = check(&narrow("qwen3-30b-a3b", "megatron", "b200", 4, 64)).unwrap();
-    let tight = answer.rows.iter().filter(|row| row.group == Group::Tight).count();
+    let tight = answer.rows.iter().filter(|row| row.group == FitGroup::Tight).count();
     assert!((tight as u64) < answer.counts.tight.min(5), "{:?}", answer.counts);
 }
 
@@ -115,13 +115,13 @@ fn many_tight_plans_do_not_crowd_out_those_that_fit() {
     let cluster = json!({"gpu": "h100-sxm", "nodes": 2});
     let mut request =
         Request::new(file("qwen3-30b-a3b", "megatron", cluster, json!({"global_batch_size": 512})));
-    request.axes.micro_batch_size = Some(Axis::Bounds(Bounds { min: 1, max: 8 }));
-    request.axes.cp = Some(Axis::Fixed(1));
-    request.axes.etp = Some(Axis::Fixed(1));
+    request.axes.micro_batch_size = Some(AxisValues::Bounds(Bounds { min: 1, max: 8 }));
+    request.axes.cp = Some(AxisValues::Fixed(1));
+    request.axes.etp = Some(AxisValues::Fixed(1));
     request.axes.uneven_stages = Some(false);
     let answer = check(&request).unwrap();
     let first = &answer.rows[0];
-    let tight = answer.rows.iter().find(|row| row.group == Group::Tight).unwrap();
+    let tight = answer.rows.iter().find(|row| row.group == FitGroup::Tight).unwrap();
     assert_eq!((first.verdict, tight.verdict), (Verdict::Fits, Verdict::Tight));
     assert!(tight.step_seconds < first.step_seconds, "{} {}", tight.step_seconds, first.step_seconds);
     assert!(first.interval_bytes[1] <= first.peak_bytes + first.headroom_bytes.unwrap() as u64);
@@ -138,7 +138,7 @@ fn many_tight_plans_do_not_crowd_out_those_that_fit() {
 #[test]
 fn where_only_tight_plans_are_left_it_says_so_and_what_would_fit() {
     let mut request = narrow("llama-3-70b", "megatron", "h100-sxm", 4, 64);
-    request.axes.recompute = Some(vec![Recompute::none()]);
+    request.axes.recompute = Some(vec![Recomputed::none()]);
     let all = check(&request).unwrap();
     // The margin of the plan with the most memory left, and a byte.
     request.objective = Objective::MostHeadroom;
@@ -188,13 +188,13 @@ fn what_an_objective_does_not_mean_is_said() {
     let choice = |request: &mut Request| {
         request.objective = Objective::Cheapest;
         request.plan.cluster.price_per_gpu_hour = Some(2.0);
-        request.axes.nodes = Some(Axis::Values(vec![1, 2]));
+        request.axes.nodes = Some(AxisValues::Values(vec![1, 2]));
     };
     assert_eq!(notes(choice), "");
     assert!(notes(|request| request.objective = Objective::FewestGpus).contains("nodes=1..2"));
     let free = |request: &mut Request| {
         request.objective = Objective::FewestGpus;
-        request.axes.nodes = Some(Axis::Values(vec![1, 2]));
+        request.axes.nodes = Some(AxisValues::Values(vec![1, 2]));
     };
     assert_eq!(notes(free), "");
     assert!(notes(|request| request.plan.cluster.gpu = "cpu".to_owned()).contains("cpu is not known"));
@@ -207,7 +207,7 @@ fn rows_differ_in_what_is_shown_and_say_what_was_free() {
         .axes
         .settings
         .insert("layout.order".to_owned(), vec![json!("tp-cp-ep-dp-pp"), json!("tp-cp-ep-pp-dp")]);
-    request.axes.pp = Some(Axis::Fixed(1));
+    request.axes.pp = Some(AxisValues::Fixed(1));
     let answer = whole(&Search::new(&request).unwrap());
     // Without a pipeline both orders are the same ranks.
     assert!(answer.counts.fitting > answer.rows.len() as u64);
@@ -242,7 +242,7 @@ fn the_fewest_gpus_are_looked_for_unless_the_nodes_are_held() {
     request.objective = Objective::FewestGpus;
     let first = |request: &Request| whole(&Search::new(request).unwrap()).rows.first().map(|row| row.gpus);
     assert_eq!(first(&request), Some(8));
-    request.axes.nodes = Some(Axis::Fixed(4));
+    request.axes.nodes = Some(AxisValues::Fixed(4));
     assert_eq!(first(&request), Some(32));
 }
 
@@ -259,9 +259,9 @@ fn prices_of_unlike_gpus_are_asked_for_in_one_sentence() {
 fn the_order_of_a_settings_values_is_no_matter_of_validity() {
     let valid = |path: &str, values: serde_json::Value| {
         let mut request = narrow("qwen3-30b-a3b", "megatron", "h100-sxm", 1, 64);
-        request.axes.tp = Some(Axis::Values(vec![1, 2]));
-        request.axes.ep = Some(Axis::Values(vec![1, 2]));
-        request.axes.etp = Some(Axis::Fixed(1));
+        request.axes.tp = Some(AxisValues::Values(vec![1, 2]));
+        request.axes.ep = Some(AxisValues::Values(vec![1, 2]));
+        request.axes.etp = Some(AxisValues::Fixed(1));
         let values: Vec<serde_json::Value> = serde_json::from_value(values).unwrap();
         request.axes.settings.insert(path.to_owned(), values);
         whole(&Search::new(&request).unwrap()).counts.valid

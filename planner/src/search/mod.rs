@@ -67,9 +67,9 @@ pub use finish::Known;
 pub use own::Own;
 pub use partial::{Front, Kept, Partial};
 pub use ranking::Ranking;
-pub use request::{Axes, Axis, Bounds, Limits, Recompute, Request, parse_prices};
+pub use request::{Axes, AxisValues, Bounds, Limits, Recomputed, Request, parse_prices};
 pub(crate) use room::Room;
-pub use room::{Group, Margin};
+pub use room::{FitGroup, Margin};
 pub use scope::Scope;
 pub use settings::Settings;
 pub use sharding::Sharding;
@@ -133,8 +133,8 @@ impl Search {
         if request.objective == Objective::FewestGpus {
             // Of one number there are no fewer; whoever holds the nodes says so by a value of the axis.
             let most = request.plan.cluster.nodes.unwrap_or(1).max(1);
-            let nodes = request.axes.nodes.get_or_insert(Axis::Bounds(Bounds { min: 1, max: most }));
-            if let Axis::Bounds(bounds) = *nodes {
+            let nodes = request.axes.nodes.get_or_insert(AxisValues::Bounds(Bounds { min: 1, max: most }));
+            if let AxisValues::Bounds(bounds) = *nodes {
                 not_asked = request.find_fewest(bounds);
             }
         }
@@ -423,8 +423,8 @@ fn bounded(request: &mut Request) -> Result<(Space, Vec<String>), Vec<Finding>> 
         }
         let said = match cut {
             0 if axes.recompute.is_none() => {
-                let own = Recompute::of(&request.plan.training.recompute);
-                let mut kept = vec![Recompute::none(), Recompute::full()];
+                let own = Recomputed::of(&request.plan.training.recompute);
+                let mut kept = vec![Recomputed::none(), Recomputed::full()];
                 if !kept.contains(&own) {
                     kept.push(own);
                 }
@@ -432,23 +432,23 @@ fn bounded(request: &mut Request) -> Result<(Space, Vec<String>), Vec<Finding>> 
                 "recomputation of single modules"
             }
             1 if axes.micro_batch_size.is_none() => {
-                request.axes.micro_batch_size = Some(Axis::Bounds(Bounds { min: 1, max: 16 }));
+                request.axes.micro_batch_size = Some(AxisValues::Bounds(Bounds { min: 1, max: 16 }));
                 "micro batches of more than 16 sequences"
             }
             2 if axes.etp.is_none() => {
-                request.axes.etp = Some(Axis::Fixed(1));
+                request.axes.etp = Some(AxisValues::Fixed(1));
                 "expert tensor parallelism"
             }
             3 if axes.vpp.is_none() => {
-                request.axes.vpp = Some(Axis::Bounds(Bounds { min: 1, max: 8 }));
+                request.axes.vpp = Some(AxisValues::Bounds(Bounds { min: 1, max: 8 }));
                 "more than 8 chunks of a stage"
             }
             4 if axes.cp.is_none() => {
-                request.axes.cp = Some(Axis::Bounds(Bounds { min: 1, max: 16 }));
+                request.axes.cp = Some(AxisValues::Bounds(Bounds { min: 1, max: 16 }));
                 "context parallelism above 16"
             }
             5 if axes.tp.is_none() => {
-                request.axes.tp = Some(Axis::Bounds(Bounds { min: 1, max: 64 }));
+                request.axes.tp = Some(AxisValues::Bounds(Bounds { min: 1, max: 64 }));
                 "tensor parallelism above 64"
             }
             _ => continue,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::candidate::{Candidate, Key, Scored};
-use super::room::Group;
+use super::room::FitGroup;
 use super::tally::Tally;
 use crate::wire::Objective;
 
@@ -153,17 +153,17 @@ impl Kept {
 
 impl Partial {
     /// What is kept of a group.
-    pub fn group(&self, group: Group) -> &Kept {
+    pub fn group(&self, group: FitGroup) -> &Kept {
         match group {
-            Group::Fits => &self.fits,
-            Group::Tight => &self.tight,
+            FitGroup::Fits => &self.fits,
+            FitGroup::Tight => &self.tight,
         }
     }
 
-    pub(super) fn group_mut(&mut self, group: Group) -> &mut Kept {
+    pub(super) fn group_mut(&mut self, group: FitGroup) -> &mut Kept {
         match group {
-            Group::Fits => &mut self.fits,
-            Group::Tight => &mut self.tight,
+            FitGroup::Fits => &mut self.fits,
+            FitGroup::Tight => &mut self.tight,
         }
     }
 
@@ -185,7 +185,7 @@ impl Partial {
         self.computed += other.computed;
         self.endless += other.endless;
         self.faster += other.faster;
-        for group in Group::ALL {
+        for group in FitGroup::ALL {
             self.group_mut(group).merge(other.group(group), most, objective, &key);
         }
         for (cluster, front) in &other.beyond {

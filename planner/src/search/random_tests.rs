@@ -87,7 +87,7 @@ fn the_choice_is_the_first_row_and_what_helps_can_be_pasted() {
             let group = answer.rows.first().map(|row| row.group);
             let told = format!("{said} with {}: {:?}", remedy.options("--set"), answer.rows.first());
             if remedy.peak_bytes.is_some() {
-                assert_eq!(group, Some(Group::Fits), "{told}");
+                assert_eq!(group, Some(FitGroup::Fits), "{told}");
                 let found = estimate(&remedy.apply(&choice.request.plan)).memory.unwrap();
                 assert_eq!(
                     (found.verdict, Some(found.peak_bytes)),

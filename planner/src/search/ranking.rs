@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Simulated;
 use super::candidate::{Key, Scored, Terms};
 use super::partial::Partial;
-use super::room::Group;
+use super::room::FitGroup;
 use crate::wire::Objective;
 
 /// A simulated step takes at least so much of the closed form's seconds, as a test of `choose_tests` holds for hundreds of plans;
@@ -40,12 +40,12 @@ impl Ranking {
     /// The candidates to simulate: the best that fit, but for as many as tight ones may have rows, whether there are any or
     /// not; then tight ones. Beside them the simplest that can't be told from the best.
     pub fn shortlist(&self, partial: &Partial) -> Vec<Scored> {
-        let groups: &[Group] = if self.only_first { &[self.first_group(partial)] } else { &Group::ALL };
-        let best = |group: Group| match groups.contains(&group) {
+        let groups: &[FitGroup] = if self.only_first { &[self.first_group(partial)] } else { &FitGroup::ALL };
+        let best = |group: FitGroup| match groups.contains(&group) {
             true => partial.group(group).best.as_slice(),
             false => &[],
         };
-        let (fits, tight) = (best(Group::Fits), best(Group::Tight));
+        let (fits, tight) = (best(FitGroup::Fits), best(FitGroup::Tight));
         let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
         // Some of them are one row.
         let promised = rows.saturating_mul(2).min(self.most() / 2);
@@ -83,8 +83,8 @@ impl Ranking {
     }
 
     /// The group of the first row.
-    pub(super) fn first_group(&self, partial: &Partial) -> Group {
-        if partial.fits.best.is_empty() { Group::Tight } else { Group::Fits }
+    pub(super) fn first_group(&self, partial: &Partial) -> FitGroup {
+        if partial.fits.best.is_empty() { FitGroup::Tight } else { FitGroup::Fits }
     }
 
     /// Whether nothing of a subspace that takes so many seconds at least can matter for the first row: enough plans that fit are

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::Search;
 use super::answer::{Pin, Relief, Remedy, RuleCount};
 use super::partial::Partial;
-use super::request::{Axes, Axis, Limits, Request};
+use super::request::{Axes, AxisValues, Limits, Request};
 use super::settings::Settings;
 use super::sharding::Sharding;
 use super::why::best_of;
@@ -33,7 +33,7 @@ const MOST_PAIRS: usize = 3;
 /// An axis of numbers that may be held: its path, where a request has it, and its value among settings.
 struct Slot {
     field: &'static str,
-    axis: fn(&mut Axes) -> &mut Option<Axis>,
+    axis: fn(&mut Axes) -> &mut Option<AxisValues>,
     of: fn(&Settings) -> u64,
 }
 
@@ -156,7 +156,7 @@ impl Search {
     fn held(&self) -> Vec<(&'static Slot, u64)> {
         let mut axes = self.request().axes.clone();
         let value = |slot: &'static Slot| match (slot.axis)(&mut axes) {
-            Some(Axis::Fixed(value)) => Some((slot, *value)),
+            Some(AxisValues::Fixed(value)) => Some((slot, *value)),
             _ => None,
         };
         SLOTS.iter().filter_map(value).collect()
@@ -340,7 +340,7 @@ impl Search {
         let nodes =
             self.space.subspaces.iter().map(|subspace| subspace.plan.cluster.nodes).max().unwrap_or(1);
         let on = |nodes: u64| {
-            let fixed = |axes: &mut Axes| axes.nodes = Some(Axis::Fixed(nodes));
+            let fixed = |axes: &mut Axes| axes.nodes = Some(AxisValues::Fixed(nodes));
             self.fitting(&fixed)
         };
         let mut less: Vec<u64> = powers(nodes).map(|power| nodes / power * power).collect();
@@ -384,7 +384,7 @@ impl Search {
         let mut request = self.request().for_memory();
         request.limits = Limits { rows: 1, simulated: 1, candidates: MOST_FOR_RELIEF };
         for axis in [&mut request.axes.micro_batch_size, &mut request.axes.vpp] {
-            axis.get_or_insert(Axis::Fixed(1));
+            axis.get_or_insert(AxisValues::Fixed(1));
         }
         change(&mut request.axes);
         Fitting::of(&request)
@@ -394,7 +394,7 @@ impl Search {
     fn fitting_of_all(&self, nodes: u64) -> Option<Fitting> {
         let mut request = self.request().for_memory();
         request.limits = Limits { rows: 1, simulated: 1, ..request.limits };
-        request.axes.nodes = Some(Axis::Fixed(nodes));
+        request.axes.nodes = Some(AxisValues::Fixed(nodes));
         Fitting::of(&request)
     }
 }

@@ -105,7 +105,7 @@ pub fn parse_prices(text: &str) -> Result<BTreeMap<String, f64>, String> {
 /// Values that a number may take: one, some, or all within bounds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Axis {
+pub enum AxisValues {
     /// One value.
     Fixed(u64),
     /// Some values.
@@ -130,14 +130,14 @@ const fn no_bound() -> u64 {
     u64::MAX
 }
 
-impl Axis {
+impl AxisValues {
     /// Those of `usual` within the bounds; named values as named, rising, each once.
-    pub(super) fn values(of: Option<&Axis>, usual: Vec<u64>) -> Vec<u64> {
+    pub(super) fn values(of: Option<&AxisValues>, usual: Vec<u64>) -> Vec<u64> {
         let mut values = match of {
             None => usual,
-            Some(Axis::Fixed(value)) => vec![*value],
-            Some(Axis::Values(values)) => values.clone(),
-            Some(Axis::Bounds(bounds)) => {
+            Some(AxisValues::Fixed(value)) => vec![*value],
+            Some(AxisValues::Values(values)) => values.clone(),
+            Some(AxisValues::Bounds(bounds)) => {
                 usual.into_iter().filter(|value| (bounds.min..=bounds.max).contains(value)).collect()
             }
         };
@@ -152,28 +152,28 @@ impl Axis {
 #[serde(deny_unknown_fields, default)]
 pub struct Axes {
     /// Tensor parallel.
-    pub tp: Option<Axis>,
+    pub tp: Option<AxisValues>,
     /// Context parallel.
-    pub cp: Option<Axis>,
+    pub cp: Option<AxisValues>,
     /// Pipeline stages.
-    pub pp: Option<Axis>,
+    pub pp: Option<AxisValues>,
     /// Model chunks of a stage.
-    pub vpp: Option<Axis>,
+    pub vpp: Option<AxisValues>,
     /// Expert parallel.
-    pub ep: Option<Axis>,
+    pub ep: Option<AxisValues>,
     /// Expert tensor parallel.
-    pub etp: Option<Axis>,
+    pub etp: Option<AxisValues>,
     /// Replicas of FSDP runtimes.
-    pub dp_replicate: Option<Axis>,
+    pub dp_replicate: Option<AxisValues>,
     /// Sequences of a micro batch.
-    pub micro_batch_size: Option<Axis>,
+    pub micro_batch_size: Option<AxisValues>,
     /// Nodes; as in the plan when absent. Within bounds: both of them, every number up to 8, and four to each doubling above; where the
     /// fewest GPUs are wanted, the least number on which a plan fits, too, whichever that is.
-    pub nodes: Option<Axis>,
+    pub nodes: Option<AxisValues>,
     /// Pipeline schedules; those that the runtime has.
     pub schedule: Option<Vec<Schedule>>,
     /// What is recomputed; nothing, everything, each single module and what the plan says.
-    pub recompute: Option<Vec<Recompute>>,
+    pub recompute: Option<Vec<Recomputed>>,
     /// Sequence parallel; on where tp is above 1.
     pub sp: Option<Vec<bool>>,
     /// Whether the optimizer's state is split over data parallelism; as in the plan.
@@ -200,25 +200,25 @@ pub struct Axes {
 /// What is recomputed: `none`, `full`, or modules joined by `+`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Recompute(pub String);
+pub struct Recomputed(pub String);
 
-impl Recompute {
+impl Recomputed {
     /// Nothing.
-    pub fn none() -> Recompute {
-        Recompute("none".to_owned())
+    pub fn none() -> Recomputed {
+        Recomputed("none".to_owned())
     }
 
     /// ModelBound layers.
-    pub fn full() -> Recompute {
-        Recompute("full".to_owned())
+    pub fn full() -> Recomputed {
+        Recomputed("full".to_owned())
     }
 
     /// What a plan file says.
-    pub fn of(file: &RecomputeFile) -> Recompute {
+    pub fn of(file: &RecomputeFile) -> Recomputed {
         match file.granularity {
-            Some(Granularity::Full) => Recompute::full(),
-            Some(Granularity::Selective) => Recompute(file.modules.clone().unwrap_or_default().join("+")),
-            Some(Granularity::None) | None => Recompute::none(),
+            Some(Granularity::Full) => Recomputed::full(),
+            Some(Granularity::Selective) => Recomputed(file.modules.clone().unwrap_or_default().join("+")),
+            Some(Granularity::None) | None => Recomputed::none(),
         }
     }
 

@@ -8,16 +8,16 @@ use crate::memory::MOST_OVER_PEAK;
 /// How well a plan fits. Whatever is best, plans that fit stand before tight ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Group {
+pub enum FitGroup {
     /// The upper end of its likely range is within the GPU's memory, and the margin stays free beside its peak.
     Fits,
     /// Only its peak is within the GPU's memory.
     Tight,
 }
 
-impl Group {
+impl FitGroup {
     /// Both, in their order.
-    pub const ALL: [Group; 2] = [Group::Fits, Group::Tight];
+    pub const ALL: [FitGroup; 2] = [FitGroup::Fits, FitGroup::Tight];
 }
 
 /// What must stay free of a GPU's memory beside the peak that is predicted of a plan.
@@ -112,15 +112,15 @@ impl Room {
     /// The group of a plan with this peak; none where it does not fit. The upper end of its likely range is only asked for
     /// where it matters.
     #[inline]
-    pub(crate) fn group(&self, peak_bytes: u64, high: impl FnOnce() -> u64) -> Option<Group> {
+    pub(crate) fn group(&self, peak_bytes: u64, high: impl FnOnce() -> u64) -> Option<FitGroup> {
         if peak_bytes <= self.sure {
-            return Some(Group::Fits);
+            return Some(FitGroup::Fits);
         }
         if peak_bytes > self.capacity {
             return None;
         }
         let fits = peak_bytes <= self.roomy && high() <= self.capacity;
-        Some(if fits { Group::Fits } else { Group::Tight })
+        Some(if fits { FitGroup::Fits } else { FitGroup::Tight })
     }
 }
 
@@ -147,20 +147,20 @@ mod tests {
 
     #[test]
     fn a_group_is_by_peak_upper_end_and_margin() {
-        let check = |margin: Option<Margin>, peak: u64, high: u64, expected: Option<Group>| {
+        let check = |margin: Option<Margin>, peak: u64, high: u64, expected: Option<FitGroup>| {
             assert_eq!(
                 Room::of(Some(100), margin).group(peak, || high),
                 expected,
                 "{margin:?} {peak} {high}"
             );
         };
-        check(None, 100, 100, Some(Group::Fits));
-        check(None, 90, 101, Some(Group::Tight));
+        check(None, 100, 100, Some(FitGroup::Fits));
+        check(None, 90, 101, Some(FitGroup::Tight));
         check(None, 101, 110, None);
-        check(Some(Margin::Bytes(10)), 90, 95, Some(Group::Fits));
-        check(Some(Margin::Bytes(10)), 91, 95, Some(Group::Tight));
-        check(Some(Margin::Share(0.6)), 45, 50, Some(Group::Tight));
-        check(Some(Margin::Bytes(0)), 90, 101, Some(Group::Tight));
-        assert_eq!(Room::of(None, None).group(u64::MAX, || u64::MAX), Some(Group::Fits));
+        check(Some(Margin::Bytes(10)), 90, 95, Some(FitGroup::Fits));
+        check(Some(Margin::Bytes(10)), 91, 95, Some(FitGroup::Tight));
+        check(Some(Margin::Share(0.6)), 45, 50, Some(FitGroup::Tight));
+        check(Some(Margin::Bytes(0)), 90, 101, Some(FitGroup::Tight));
+        assert_eq!(Room::of(None, None).group(u64::MAX, || u64::MAX), Some(FitGroup::Fits));
     }
 }

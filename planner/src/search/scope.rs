@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Search;
 use super::answer::Pin;
-use super::request::{Axis, Recompute};
+use super::request::{AxisValues, Recomputed};
 use super::space::Subspace;
 
 /// Axes that are free, and what is held.
@@ -56,7 +56,7 @@ impl Search {
         let axes = &self.request.axes;
         let experts = subspace.plan.model.moe.is_some();
         let fsdp = subspace.plan.runtime.facts().shards_parameters;
-        let nodes = axes.nodes.clone().unwrap_or(Axis::Fixed(subspace.plan.cluster.nodes));
+        let nodes = axes.nodes.clone().unwrap_or(AxisValues::Fixed(subspace.plan.cluster.nodes));
         let numbers = [
             ("layout.tp", axes.tp.as_ref(), true),
             ("layout.cp", axes.cp.as_ref(), true),
@@ -72,14 +72,14 @@ impl Search {
             let name = field.rsplit('.').next().unwrap_or(field);
             match axis {
                 None => scope.free.push(name.to_owned()),
-                Some(Axis::Fixed(value)) => {
+                Some(AxisValues::Fixed(value)) => {
                     scope.held.push(Pin { field: field.to_owned(), value: (*value).into() });
                 }
-                Some(Axis::Values(values)) => {
+                Some(AxisValues::Values(values)) => {
                     let values: Vec<String> = values.iter().map(u64::to_string).collect();
                     scope.free.push(format!("{name} ({})", values.join(", ")));
                 }
-                Some(Axis::Bounds(bounds)) => scope.free.push(match bounds.max {
+                Some(AxisValues::Bounds(bounds)) => scope.free.push(match bounds.max {
                     u64::MAX => format!("{name} ({} or more)", bounds.min),
                     most => format!("{name} ({} to {most})", bounds.min),
                 }),
@@ -102,7 +102,7 @@ impl Search {
             (
                 "recompute",
                 "training.recompute",
-                axes.recompute.as_ref().map(|all| all.iter().map(|Recompute(name)| name.clone()).collect()),
+                axes.recompute.as_ref().map(|all| all.iter().map(|Recomputed(name)| name.clone()).collect()),
             ),
             (
                 "stages",

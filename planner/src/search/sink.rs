@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Search;
 use super::candidate::{Candidate, Key, Scored, Terms};
 use super::partial::{Front, Kept, Partial};
-use super::room::{Group, Room};
+use super::room::{FitGroup, Room};
 use super::simple::Classes;
 use crate::wire::Objective;
 
@@ -212,10 +212,10 @@ impl Sink {
     }
 
     #[inline]
-    fn group(&mut self, group: Group) -> &mut Grouped {
+    fn group(&mut self, group: FitGroup) -> &mut Grouped {
         match group {
-            Group::Fits => &mut self.fits,
-            Group::Tight => &mut self.tight,
+            FitGroup::Fits => &mut self.fits,
+            FitGroup::Tight => &mut self.tight,
         }
     }
 
@@ -253,7 +253,7 @@ impl Sink {
 
     /// Counts so many candidates of a group, and no more.
     #[inline]
-    fn count(&mut self, group: Option<Group>, count: u64) {
+    fn count(&mut self, group: Option<FitGroup>, count: u64) {
         self.valid += count;
         if let Some(group) = group {
             self.group(group).count += count;
@@ -262,7 +262,13 @@ impl Sink {
 
     /// Whether a candidate would change nothing but counts, whatever more seconds than `least` it takes.
     #[inline]
-    fn is_beaten(&mut self, candidate: Candidate, peak_bytes: u64, group: Option<Group>, least: f64) -> bool {
+    fn is_beaten(
+        &mut self,
+        candidate: Candidate,
+        peak_bytes: u64,
+        group: Option<FitGroup>,
+        least: f64,
+    ) -> bool {
         let known = self.smallest.map(|known| (known.peak_bytes, known.candidate));
         if least <= 0.0 || least < self.mark || known.is_none_or(|known| (peak_bytes, candidate) < known) {
             return false;
@@ -300,8 +306,8 @@ impl Sink {
 
     /// Whether a candidate of a group that is not the smallest would change nothing but counts.
     #[inline]
-    fn beats(&mut self, group: Option<Group>, least: f64, peak_bytes: u64) -> bool {
-        if self.dismisses() && group != Some(Group::Fits) {
+    fn beats(&mut self, group: Option<FitGroup>, least: f64, peak_bytes: u64) -> bool {
+        if self.dismisses() && group != Some(FitGroup::Fits) {
             return true;
         }
         match group {
@@ -363,7 +369,7 @@ impl Sink {
     }
 
     #[inline]
-    fn put_scored(&mut self, scored: &Scored, group: Option<Group>) {
+    fn put_scored(&mut self, scored: &Scored, group: Option<FitGroup>) {
         if !scored.seconds.is_finite() {
             self.valid += 1;
             self.computed += 1;
@@ -383,8 +389,8 @@ impl Sink {
         let (objective, terms, most) = (self.objective, self.terms, self.most);
         let key = move |scored: &Scored| Key::of(objective, &terms, scored.seconds, scored.peak_bytes);
         let (grouped, classes) = match group {
-            Group::Fits => (&mut self.fits, &self.classes),
-            Group::Tight => (&mut self.tight, &self.classes),
+            FitGroup::Fits => (&mut self.fits, &self.classes),
+            FitGroup::Tight => (&mut self.tight, &self.classes),
         };
         grouped.put(scored, (most, objective, classes), key);
     }

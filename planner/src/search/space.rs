@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::request::{Axis, Recompute, Request};
+use super::request::{AxisValues, Recomputed, Request};
 use super::settings::{neutral, with_settings};
 use super::sharding::{self, Sharding};
 use super::simple::Classes;
@@ -47,7 +47,7 @@ pub(super) struct Subspace {
     /// Rules that refused other pipelines, by number of stages, each with how many.
     pub refused_pipes: Vec<Vec<(&'static str, u64)>>,
     /// What is recomputed, and the settings with it.
-    pub recompute: Vec<(Recompute, Training)>,
+    pub recompute: Vec<(Recomputed, Training)>,
     /// Rules that refused other sets, each with how many.
     pub refused_recompute: Vec<(&'static str, u64)>,
     /// Sequences of a micro batch.
@@ -55,7 +55,7 @@ pub(super) struct Subspace {
     /// Sequence parallelism, where it is asked for; else it follows tp.
     pub sp: Option<Vec<bool>>,
     /// Replicas of FSDP runtimes, where they are asked for.
-    pub replicas: Option<Axis>,
+    pub replicas: Option<AxisValues>,
     /// Price of a GPU for an hour, where one is known.
     pub price: Option<f64>,
     /// What an FSDP runtime splits, where that is asked for.
@@ -226,7 +226,7 @@ impl Space {
         let axes = &request.axes;
         let world = plan.world_size();
         let usual = |plan: &Plan, field: &str| Shape::of(plan).sizes(field);
-        let mut stages = Axis::values(axes.pp.as_ref(), usual(&plan, "layout.pp"));
+        let mut stages = AxisValues::values(axes.pp.as_ref(), usual(&plan, "layout.pp"));
         let idle_value = |path: &String| axes.settings.get(path).and_then(|values| idle(values));
         let active: Vec<String> = settings
             .iter()
@@ -247,7 +247,7 @@ impl Space {
         let schedules = axes.schedule.clone().unwrap_or_else(|| schedules(plan.runtime));
         let micro_batches: Vec<u64> = {
             let values =
-                Axis::values(axes.micro_batch_size.as_ref(), usual(&plan, "training.micro_batch_size"));
+                AxisValues::values(axes.micro_batch_size.as_ref(), usual(&plan, "training.micro_batch_size"));
             let fits = |size: &u64| {
                 (1..=MOST_SEQUENCES).contains(size)
                     && size.saturating_mul(plan.training.seq_len) <= MOST_TOKENS
@@ -297,10 +297,11 @@ impl Space {
         subspace.classes = Classes::of(&subspace);
         let plan = subspace.plan.clone();
         let moe = plan.model.moe.is_some();
-        let tp = Axis::values(axes.tp.as_ref(), usual(&plan, "layout.tp"));
-        let cp = Axis::values(axes.cp.as_ref(), usual(&plan, "layout.cp"));
-        let ep = Axis::values(axes.ep.as_ref(), usual(&plan, "layout.ep"));
-        let etp = if moe { Axis::values(axes.etp.as_ref(), usual(&plan, "layout.etp")) } else { vec![1] };
+        let tp = AxisValues::values(axes.tp.as_ref(), usual(&plan, "layout.tp"));
+        let cp = AxisValues::values(axes.cp.as_ref(), usual(&plan, "layout.cp"));
+        let ep = AxisValues::values(axes.ep.as_ref(), usual(&plan, "layout.ep"));
+        let etp =
+            if moe { AxisValues::values(axes.etp.as_ref(), usual(&plan, "layout.etp")) } else { vec![1] };
         let each = subspace.candidates_of_grid();
         let (grids, number) = (ep.len() as u64 * etp.len() as u64, self.subspaces.len());
         let mut scratch = plan.clone();
@@ -442,7 +443,7 @@ impl Subspace {
                 let scratch = scratch.get_or_insert_with(|| self.plan.clone());
                 let usual = chunk_counts(scratch.model.num_layers, pp, uneven);
                 let (mut kept, mut refused) = (Vec::new(), Vec::new());
-                for vpp in Axis::values(request.axes.vpp.as_ref(), usual) {
+                for vpp in AxisValues::values(request.axes.vpp.as_ref(), usual) {
                     for pipe in pipes(scratch, pp, vpp, schedules, uneven) {
                         set_pipe(scratch, &pipe);
                         match first_broken(&Shape::of(scratch), Aspect::Pipeline) {
@@ -459,11 +460,11 @@ impl Subspace {
     }
 
     fn fill_recompute(&mut self, request: &Request) {
-        let own = Recompute::of(&request.plan.training.recompute);
+        let own = Recomputed::of(&request.plan.training.recompute);
         let listed = request.axes.recompute.clone().unwrap_or_else(|| {
-            let single = RECOMPUTE_MODULES.iter().map(|module| Recompute((*module).to_owned()));
-            let mut all: Vec<Recompute> =
-                [Recompute::none(), Recompute::full()].into_iter().chain(single).collect();
+            let single = RECOMPUTE_MODULES.iter().map(|module| Recomputed((*module).to_owned()));
+            let mut all: Vec<Recomputed> =
+                [Recomputed::none(), Recomputed::full()].into_iter().chain(single).collect();
             if !all.contains(&own) {
                 all.push(own);
             }
@@ -538,10 +539,10 @@ const NODE_STEPS: u64 = 4;
 
 /// Numbers of nodes: as in the plan, as named, or both bounds and, in between, every number up to twice [`NODE_STEPS`] and then as
 /// many steps to each doubling.
-fn nodes(axis: Option<&Axis>, own: u64) -> Vec<u64> {
+fn nodes(axis: Option<&AxisValues>, own: u64) -> Vec<u64> {
     match axis {
         None => vec![own],
-        Some(Axis::Bounds(bounds)) => {
+        Some(AxisValues::Bounds(bounds)) => {
             let most = bounds.max.min(crate::wire::MAX_WORLD);
             let least = bounds.min.clamp(1, most.max(1));
             let doubled = std::iter::successors(Some(NODE_STEPS), |nodes| nodes.checked_mul(2));
@@ -549,15 +550,15 @@ fn nodes(axis: Option<&Axis>, own: u64) -> Vec<u64> {
             let steps =
                 doubled.flat_map(|nodes| (0..NODE_STEPS).map(move |step| nodes + nodes / NODE_STEPS * step));
             let between = (1..NODE_STEPS).chain(steps).filter(|nodes| (least..most).contains(nodes));
-            Axis::values(None, between.chain([least, most.max(1)]).collect())
+            AxisValues::values(None, between.chain([least, most.max(1)]).collect())
         }
-        named => Axis::values(named, vec![own]),
+        named => AxisValues::values(named, vec![own]),
     }
 }
 
 /// Replicas worth trying at a data parallelism: those of FSDP runtimes alone have any.
-pub(super) fn replicas(axis: Option<&Axis>, fsdp: bool, dp: u64) -> Vec<u64> {
-    if fsdp { Axis::values(axis, divisors(dp)) } else { vec![1] }
+pub(super) fn replicas(axis: Option<&AxisValues>, fsdp: bool, dp: u64) -> Vec<u64> {
+    if fsdp { AxisValues::values(axis, divisors(dp)) } else { vec![1] }
 }
 
 #[cfg(test)]
@@ -567,7 +568,7 @@ mod tests {
 
     #[test]
     fn numbers_of_nodes_are_all_the_small_ones_and_quarters_of_doublings() {
-        let of = |min, max| nodes(Some(&Axis::Bounds(Bounds { min, max })), 5);
+        let of = |min, max| nodes(Some(&AxisValues::Bounds(Bounds { min, max })), 5);
         assert_eq!(of(1, 48), [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48]);
         assert_eq!(of(9, 13), [9, 10, 12, 13]);
         assert_eq!((of(3, 3), of(0, 0), of(7, 2)), (vec![3], vec![1], vec![2]));

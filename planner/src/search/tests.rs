@@ -34,13 +34,13 @@ pub(super) fn answer_of(search: &Search, found: &Partial) -> SearchAnswer {
 }
 
 /// A plan with its seconds, to the bit, its peak and its group.
-type Found = (Settings, u64, u64, Group);
+type Found = (Settings, u64, u64, FitGroup);
 
 /// The group that a verdict is without a margin.
-pub(super) fn group_of(verdict: Verdict) -> Option<Group> {
+pub(super) fn group_of(verdict: Verdict) -> Option<FitGroup> {
     match verdict {
-        Verdict::Fits => Some(Group::Fits),
-        Verdict::Tight => Some(Group::Tight),
+        Verdict::Fits => Some(FitGroup::Fits),
+        Verdict::Tight => Some(FitGroup::Tight),
         Verdict::No | Verdict::Invalid => None,
     }
 }
@@ -49,17 +49,17 @@ pub(super) fn group_of(verdict: Verdict) -> Option<Group> {
 fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
     request.limits.simulated = MOST_KEPT;
     request.limits.rows = MOST_KEPT;
-    request.axes.micro_batch_size = Some(Axis::Values(vec![1, 2]));
+    request.axes.micro_batch_size = Some(AxisValues::Values(vec![1, 2]));
     let schedules = request.axes.schedule.clone().unwrap();
     let sets = ["none", "full", "core_attn", "moe"];
-    request.axes.recompute = Some(sets.map(|set| Recompute(set.to_owned())).to_vec());
+    request.axes.recompute = Some(sets.map(|set| Recomputed(set.to_owned())).to_vec());
     let search = Search::new(&request).unwrap();
     let partial = all_of(&search);
     let dense = crate::fill::fill(file).plan.unwrap().model.moe.is_none();
     let mut brute: Vec<Found> = Vec::new();
     let mut evaluated = 0;
     // What no axis says is the same of all.
-    let first = Group::ALL.into_iter().find_map(|group| partial.group(group).best.first()).unwrap();
+    let first = FitGroup::ALL.into_iter().find_map(|group| partial.group(group).best.first()).unwrap();
     let one = search.settings(&first.candidate).unwrap();
     let shardings: Vec<Option<Sharding>> = match &request.axes.fsdp_strategy {
         Some(named) => named.iter().copied().map(Some).collect(),
@@ -77,7 +77,7 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
                 vpp,
                 schedule,
                 micro_batch_size,
-                recompute: Recompute(set.to_owned()),
+                recompute: Recomputed(set.to_owned()),
                 pipeline_layout: None,
                 first_stage_layers: None,
                 last_stage_layers: None,
@@ -126,7 +126,7 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
             }
         }
     }
-    let mut found: Vec<Found> = Group::ALL
+    let mut found: Vec<Found> = FitGroup::ALL
         .into_iter()
         .flat_map(|group| partial.group(group).best.iter().map(move |scored| (group, scored)))
         .map(|(group, scored)| {
@@ -148,7 +148,7 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
 fn small(file: &PlanFile, schedules: &[Schedule]) -> Request {
     let mut request = Request::new(file.clone());
     request.axes.schedule = Some(schedules.to_vec());
-    request.axes.dp_replicate = Some(Axis::Fixed(1));
+    request.axes.dp_replicate = Some(AxisValues::Fixed(1));
     request
 }
 
@@ -205,7 +205,7 @@ pub(super) fn check_one_by_one(search: &Search, kept: &Partial) {
     assert_eq!(kept.refused, single.refused);
     let counts = |partial: &Partial| [partial.valid, partial.fits.count, partial.tight.count];
     assert_eq!(counts(kept), counts(&single));
-    for group in Group::ALL {
+    for group in FitGroup::ALL {
         for (kept, single) in kept.group(group).best.iter().zip(&single.group(group).best) {
             assert_eq!(kept, single, "{:?}", search.settings(&single.candidate));
         }
@@ -219,13 +219,13 @@ pub(super) fn check_one_by_one(search: &Search, kept: &Partial) {
 #[test]
 fn kept_terms_come_to_what_plans_come_to_one_by_one() {
     let narrow = |request: &mut Request| {
-        request.axes.tp = Some(Axis::Values(vec![1, 4]));
-        request.axes.cp = Some(Axis::Values(vec![1, 2]));
-        request.axes.micro_batch_size = Some(Axis::Values(vec![1, 4]));
+        request.axes.tp = Some(AxisValues::Values(vec![1, 4]));
+        request.axes.cp = Some(AxisValues::Values(vec![1, 2]));
+        request.axes.micro_batch_size = Some(AxisValues::Values(vec![1, 4]));
         request.axes.schedule = Some(ALL.to_vec());
-        request.axes.vpp = Some(Axis::Bounds(Bounds { min: 1, max: 3 }));
-        request.axes.ep = Some(Axis::Values(vec![1, 8]));
-        request.axes.etp = Some(Axis::Values(vec![1, 2]));
+        request.axes.vpp = Some(AxisValues::Bounds(Bounds { min: 1, max: 3 }));
+        request.axes.ep = Some(AxisValues::Values(vec![1, 8]));
+        request.axes.etp = Some(AxisValues::Values(vec![1, 2]));
     };
     let checked = check_kept("llama-3-8b", 2, json!({"global_batch_size": 32}), narrow);
     assert!(checked.valid > 100, "{}", checked.valid);
@@ -277,9 +277,9 @@ fn memory_and_time_of_candidates_are_those_of_estimates_for_every_model() {
         let cluster = json!({"gpu": (["h100-sxm", "b200"][number % 2]), "nodes": 1 + number % 4});
         let mut request = Request::new(file(&preset.id, "megatron", cluster, training[number % 4].clone()));
         request.axes.schedule = Some(ALL.to_vec());
-        request.axes.micro_batch_size = Some(Axis::Values(vec![1, 2]));
-        request.axes.cp = Some(Axis::Values(vec![1, 2]));
-        request.axes.vpp = Some(Axis::Bounds(Bounds { min: 1, max: 4 }));
+        request.axes.micro_batch_size = Some(AxisValues::Values(vec![1, 2]));
+        request.axes.cp = Some(AxisValues::Values(vec![1, 2]));
+        request.axes.vpp = Some(AxisValues::Bounds(Bounds { min: 1, max: 4 }));
         let search = Search::new(&request).unwrap();
         let partial = all_of(&search);
         checked += check_estimates(&search, &partial, 5);
@@ -292,9 +292,9 @@ fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
     let cluster = json!({"gpu": "h100-sxm", "nodes": 4});
     let file = file("qwen3-30b-a3b", "megatron", cluster, json!({"global_batch_size": 64}));
     let mut request = Request::new(file.clone());
-    request.axes.tp = Some(Axis::Values(vec![1, 2, 4]));
-    request.axes.cp = Some(Axis::Fixed(1));
-    request.axes.micro_batch_size = Some(Axis::Values(vec![1, 2]));
+    request.axes.tp = Some(AxisValues::Values(vec![1, 2, 4]));
+    request.axes.cp = Some(AxisValues::Fixed(1));
+    request.axes.micro_batch_size = Some(AxisValues::Values(vec![1, 2]));
     let search = Search::new(&request).unwrap();
     let answer = whole(&search);
     assert_eq!(answer.rows.len(), 40);
@@ -389,7 +389,7 @@ fn seconds_are_told_to_the_last_bit() {
 fn where_nothing_fits_it_says_what_would() {
     let file = file("llama-3.1-405b", "megatron", gpus(8), json!({"global_batch_size": 64}));
     let mut request = Request::new(file);
-    request.axes.recompute = Some(vec![Recompute::none()]);
+    request.axes.recompute = Some(vec![Recomputed::none()]);
     let answer = whole(&Search::new(&request).unwrap());
     assert!(answer.rows.is_empty());
     let relief = answer.relief.unwrap();

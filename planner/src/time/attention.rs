@@ -1,8 +1,8 @@
 //! Seconds of what mixes tokens, beside its projections.
 
-use super::collectives::Group;
-use super::constants::Role;
-use super::layer::{ComputeOptions, Split};
+use super::collectives::GroupSize;
+use super::constants::ConstantRole;
+use super::layer::{ComputeOptions, LayerSplit};
 use super::machine::Machine;
 use super::parts::Both;
 use super::shape::MixerShape;
@@ -27,7 +27,7 @@ const WIDE_HEAD: f64 = 128.0;
 
 /// Blocks of queries in the backward of libtorch's CPU kernel (`cpu_flash_attention_backward`), of all heads: what it
 /// multiplies for each takes as long however narrow the head, but for products so small that it makes them itself.
-fn blocks(split: &Split, heads: f64, dim: f64) -> f64 {
+fn blocks(split: &LayerSplit, heads: f64, dim: f64) -> f64 {
     let tokens = split.seq_len / split.cp;
     let rows: f64 = match tokens {
         many if many >= 768.0 => 256.0,
@@ -42,7 +42,7 @@ fn blocks(split: &Split, heads: f64, dim: f64) -> f64 {
 }
 
 /// Whether a kernel takes the softmax of unfused attention.
-pub(super) fn fits_softmax(split: &Split, mixer: &MixerShape) -> bool {
+pub(super) fn fits_softmax(split: &LayerSplit, mixer: &MixerShape) -> bool {
     match *mixer {
         MixerShape::Attention { heads, .. } => (split.mbs * heads / split.tp) % SOFTMAX_BLOCK == 0.0,
         _ => true,
@@ -50,7 +50,12 @@ pub(super) fn fits_softmax(split: &Split, mixer: &MixerShape) -> bool {
 }
 
 /// Attention or recurrence of a micro batch on one rank, with its context-parallel communication.
-pub(super) fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, options: &ComputeOptions) -> Both {
+pub(super) fn mix(
+    machine: &Machine,
+    split: &LayerSplit,
+    mixer: &MixerShape,
+    options: &ComputeOptions,
+) -> Both {
     let mut both = Both::default();
     match *mixer {
         MixerShape::None => {}
@@ -62,12 +67,12 @@ pub(super) fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, options:
             let narrow = (query_dim.max(value_dim) / WIDE_HEAD).min(1.0).sqrt();
             if options.unfused {
                 // Full squares: a mask saves nothing.
-                let rate = machine.peak * machine.of(Role::Bmm) * narrow;
+                let rate = machine.peak * machine.of(ConstantRole::Bmm) * narrow;
                 let more = f64::from(u8::from(!machine.same_thread && !fits_softmax(split, mixer)));
                 let bytes = [0, 1].map(|pass| SCORE_BYTES[pass] + more * SINGLE_SCORE_BYTES[pass]);
                 both.forward.attention = 2.0 * flops / rate + bytes[0] * pairs / machine.memory;
                 both.backward.attention = 4.0 * flops / rate + bytes[1] * pairs / machine.memory;
-                let block = machine.of(Role::HostBlock);
+                let block = machine.of(ConstantRole::HostBlock);
                 if block > 0.0 {
                     both.backward.attention += block * blocks(split, local, query_dim.max(value_dim));
                 }
@@ -78,10 +83,10 @@ pub(super) fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, options:
                     CpKind::P2p => split.seq_len / split.cp,
                     CpKind::A2a | CpKind::A2aP2p | CpKind::AllGather => split.seq_len,
                 };
-                let few = (1.0 + machine.of(Role::FewHeads) / local)
-                    * (1.0 + machine.of(Role::ShortSequence) / keys);
+                let few = (1.0 + machine.of(ConstantRole::FewHeads) / local)
+                    * (1.0 + machine.of(ConstantRole::ShortSequence) / keys);
                 let faster = if options.low_attention { LOW_ATTENTION } else { 1.0 };
-                let rate = machine.peak * faster * machine.of(Role::Attention) * narrow / few;
+                let rate = machine.peak * faster * machine.of(ConstantRole::Attention) * narrow / few;
                 // A fused kernel leaves out what a window or a chunk does.
                 let flops = flops * span.seen(split.seq_len) / (split.seq_len / 2.0).max(1.0);
                 both.forward.attention = flops / rate;
@@ -91,10 +96,10 @@ pub(super) fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, options:
         }
         MixerShape::Recurrence { inner, flops, forward_bytes, backward_bytes, .. } => {
             let tokens = split.gathered_tokens();
-            let rate = machine.peak * machine.of(Role::Scan);
+            let rate = machine.peak * machine.of(ConstantRole::Scan);
             both.forward.attention = tokens * flops / split.tp / rate;
             both.backward.attention = BACKWARD_FLOPS * both.forward.attention;
-            let channels = tokens * inner / split.tp * machine.of(Role::Traffic) / machine.memory;
+            let channels = tokens * inner / split.tp * machine.of(ConstantRole::Traffic) / machine.memory;
             both.forward.memory = forward_bytes * channels;
             both.backward.memory = backward_bytes * channels;
         }
@@ -102,9 +107,9 @@ pub(super) fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, options:
     both
 }
 
-fn context(machine: &Machine, split: &Split, sizes: [f64; 4], both: &mut Both) {
+fn context(machine: &Machine, split: &LayerSplit, sizes: [f64; 4], both: &mut Both) {
     let [heads, kv_heads, query_dim, value_dim] = sizes;
-    let group: Group = split.cp_group;
+    let group: GroupSize = split.cp_group;
     if group.size <= 1.0 {
         return;
     }
@@ -124,7 +129,7 @@ fn context(machine: &Machine, split: &Split, sizes: [f64; 4], both: &mut Both) {
         }
         CpKind::P2p => {
             let ring = machine.gather(group, keys * group.size);
-            both.forward.cp = machine.of(Role::ExposedCp) * ring;
+            both.forward.cp = machine.of(ConstantRole::ExposedCp) * ring;
             both.backward.cp = 2.0 * both.forward.cp;
         }
     }

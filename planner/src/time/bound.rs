@@ -7,7 +7,7 @@
 //! stage takes is then convex in its work and in their share of it, so that all stages together take no less than one
 //! stage would that did the work of all; waiting for the host only adds to that.
 
-use super::constants::Role;
+use super::constants::ConstantRole;
 use super::layer::{LayerTime, Recompute};
 use super::machine::Machine;
 use super::shape::{MAX_KINDS, ModelShape};
@@ -43,7 +43,7 @@ fn add(sum: &mut [f64; 4], terms: &[f64; 4], times: f64) {
 impl ModelBound {
     /// Of a model of which each layer is computed once, with what is computed again.
     pub fn of(machine: &Machine, works: &WorkTables, again: &Recompute, host_share: f64) -> ModelBound {
-        let power = machine.of(Role::PowerSlack);
+        let power = machine.of(ConstantRole::PowerSlack);
         if !(0.0..=1.0).contains(&power) {
             return ModelBound { least: 0.0, most: f64::INFINITY };
         }
@@ -98,7 +98,8 @@ impl ModelBound {
         state: &State,
         around: &StepOverhead,
     ) -> f64 {
-        let launches = 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency) * pipe.stages;
+        let launches =
+            2.0 * machine.of(ConstantRole::P2pHost) * machine.of(ConstantRole::P2pLatency) * pipe.stages;
         let beside = around.least();
         let most = (pipe.microbatches + 1.0) * (self.most + launches) + around.most();
         // Sharded parameters lengthen stages.

@@ -1,6 +1,6 @@
 //! Factors on constants: the parts of a machine that a calibration measures, and how CPU ranks share one.
 
-use super::constants::{ROLES, Role};
+use super::constants::{ConstantRole, ROLES};
 use super::setup::Setup;
 use crate::finding::{Finding, clip, nearest_names};
 use crate::plan::Plan;
@@ -15,7 +15,7 @@ pub struct MachinePart {
     /// What it is.
     pub meaning: &'static str,
     /// The constants.
-    roles: &'static [Role],
+    roles: &'static [ConstantRole],
     /// Standard deviation of the factor's logarithm before anything is measured, for a device whose constants were
     /// fitted to published steps.
     pub width: f64,
@@ -26,79 +26,85 @@ pub const PARTS: [MachinePart; 13] = [
     MachinePart {
         name: "compute",
         meaning: "rate of matrix products and, beside its own factor, of attention",
-        roles: &[Role::Clock],
+        roles: &[ConstantRole::Clock],
         width: 0.2,
     },
     MachinePart {
         name: "attention",
         meaning: "rate of attention and scans over that of matrix products",
-        roles: &[Role::Attention, Role::Bmm, Role::Scan],
+        roles: &[ConstantRole::Attention, ConstantRole::Bmm, ConstantRole::Scan],
         width: 0.15,
     },
     MachinePart {
         name: "attention_blocks",
         meaning: "time to start a block of attention's backward on a CPU",
-        roles: &[Role::HostBlock],
+        roles: &[ConstantRole::HostBlock],
         width: 0.2,
     },
     MachinePart {
         name: "memory",
         meaning: "rate at which everything streams through memory",
-        roles: &[Role::MemoryShare],
+        roles: &[ConstantRole::MemoryShare],
         width: 0.2,
     },
     MachinePart {
         name: "operations",
         meaning: "memory traffic of norms, rotation, activations and loss",
-        roles: &[Role::Traffic],
+        roles: &[ConstantRole::Traffic],
         width: 0.1,
     },
     MachinePart {
         name: "host",
         meaning: "time to launch a layer's mixer and dense part, and the output layer",
-        roles: &[Role::HostLayer, Role::HostHead],
+        roles: &[ConstantRole::HostLayer, ConstantRole::HostHead],
         width: 0.3,
     },
     MachinePart {
         name: "experts",
         meaning: "time to launch a layer's experts, whatever their number",
-        roles: &[Role::HostMoe],
+        roles: &[ConstantRole::HostMoe],
         width: 0.3,
     },
     MachinePart {
         name: "expert",
         meaning: "time to launch one more expert",
-        roles: &[Role::HostExpert],
+        roles: &[ConstantRole::HostExpert],
         width: 0.3,
     },
     MachinePart {
         name: "sorting",
         meaning: "memory traffic of sorting tokens",
-        roles: &[Role::MoeTraffic],
+        roles: &[ConstantRole::MoeTraffic],
         width: 0.2,
     },
     MachinePart {
         name: "tensor",
         meaning: "time of the optimizer to launch what it does with a tensor",
-        roles: &[Role::HostTensor],
+        roles: &[ConstantRole::HostTensor],
         width: 0.2,
     },
     MachinePart {
         name: "links",
         meaning: "rate of links between ranks",
-        roles: &[Role::NvlinkShare, Role::NicShare],
+        roles: &[ConstantRole::NvlinkShare, ConstantRole::NicShare],
         width: 0.2,
     },
     MachinePart {
         name: "latency",
         meaning: "time of a collective's or send's steps beside its bytes",
-        roles: &[Role::StepIn, Role::StepOut, Role::Launch, Role::BucketStep, Role::P2pLatency],
+        roles: &[
+            ConstantRole::StepIn,
+            ConstantRole::StepOut,
+            ConstantRole::Launch,
+            ConstantRole::BucketStep,
+            ConstantRole::P2pLatency,
+        ],
         width: 0.3,
     },
     MachinePart {
         name: "step",
         meaning: "time of a step outside the model",
-        roles: &[Role::Fixed],
+        roles: &[ConstantRole::Fixed],
         width: 0.2,
     },
 ];
@@ -116,7 +122,7 @@ impl Setup {
         }
     }
 
-    fn multiply_role(&mut self, role: Role, factor: f64) {
+    fn multiply_role(&mut self, role: ConstantRole, factor: f64) {
         if let Some(slot) = self.hardware.factors.get_mut(role as usize) {
             *slot *= factor;
         }
@@ -130,22 +136,22 @@ impl Setup {
         }
         let ranks = ranks as f64;
         let waiting = (ranks / cores as f64).max(1.0);
-        for role in [Role::Clock, Role::MemoryShare, Role::NvlinkShare] {
+        for role in [ConstantRole::Clock, ConstantRole::MemoryShare, ConstantRole::NvlinkShare] {
             self.multiply_role(role, 1.0 / ranks);
         }
         // Threads of a node share blocks of attention as they share rates.
-        self.multiply_role(Role::HostBlock, ranks);
+        self.multiply_role(ConstantRole::HostBlock, ranks);
         let of_one_thread = [
-            Role::HostLayer,
-            Role::HostHead,
-            Role::HostMoe,
-            Role::HostExpert,
-            Role::HostTensor,
-            Role::Fixed,
-            Role::StepIn,
-            Role::Launch,
-            Role::BucketStep,
-            Role::P2pLatency,
+            ConstantRole::HostLayer,
+            ConstantRole::HostHead,
+            ConstantRole::HostMoe,
+            ConstantRole::HostExpert,
+            ConstantRole::HostTensor,
+            ConstantRole::Fixed,
+            ConstantRole::StepIn,
+            ConstantRole::Launch,
+            ConstantRole::BucketStep,
+            ConstantRole::P2pLatency,
         ];
         for role in of_one_thread {
             self.multiply_role(role, waiting);

@@ -1,6 +1,6 @@
 //! What the actions of a plan's pipeline cost, for the event simulation: the closed form's own seconds, chunk by chunk.
 
-use super::constants::{Role, table};
+use super::constants::{ConstantRole, table};
 use super::from_plan::setup;
 use super::simulate::{ChunkSeconds, StageCosts};
 use super::stage::chunk_time;
@@ -38,7 +38,7 @@ pub(crate) fn stage_costs(plan: &Plan) -> Result<StageCosts, String> {
     }
     let transfer = if plan.layout.pp > 1 { send_seconds(&machine, &terms, &pipe).max(0.0) } else { 0.0 };
     let hidden = pipe.chunks > 1.0 && pipe.overlap_sends;
-    let exposed = if hidden { machine.of(Role::ExposedP2p).clamp(0.0, 1.0) } else { 1.0 };
+    let exposed = if hidden { machine.of(ConstantRole::ExposedP2p).clamp(0.0, 1.0) } else { 1.0 };
     Ok(StageCosts { chunks, transfer, exposed })
 }
 

@@ -1,22 +1,22 @@
 //! Seconds of collectives over the links that a group really crosses.
 
-use super::constants::Role;
+use super::constants::ConstantRole;
 use super::machine::Machine;
 
 /// A group: its size, and how many of its members share an NVLink domain.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Group {
+pub struct GroupSize {
     /// Members.
     pub size: f64,
     /// Of them in one domain.
     pub inside: f64,
 }
 
-impl Group {
+impl GroupSize {
     /// A group of `size` ranks that are `stride` apart, in domains of `domain`.
-    pub fn new(size: u64, stride: u64, domain: f64) -> Group {
+    pub fn new(size: u64, stride: u64, domain: f64) -> GroupSize {
         let (size, stride) = (size.max(1) as f64, stride.max(1) as f64);
-        Group { size, inside: size.min((domain / stride).floor().max(1.0)) }
+        GroupSize { size, inside: size.min((domain / stride).floor().max(1.0)) }
     }
 
     fn leaves(&self) -> bool {
@@ -36,26 +36,26 @@ const INNER_HOP: f64 = 3.4 / 14.0;
 impl Machine {
     /// What an all-gather or reduce-scatter waits for beside its bytes, as NCCL's tuning counts it: of a ring's hops one less
     /// than it has domains are between them.
-    fn ring_hops(&self, group: Group) -> f64 {
+    fn ring_hops(&self, group: GroupSize) -> f64 {
         if !group.leaves() {
-            return (group.size - 1.0) * self.of(Role::StepIn);
+            return (group.size - 1.0) * self.of(ConstantRole::StepIn);
         }
         let between = group.domains() - 1.0;
-        (between + (group.size - 1.0 - between) * INNER_HOP) * self.of(Role::StepOut)
+        (between + (group.size - 1.0 - between) * INNER_HOP) * self.of(ConstantRole::StepOut)
     }
 
     /// What a bucket of gradients waits for beside its bytes: its way round the ring, of which hops between domains are by
     /// far the longest.
-    pub(super) fn bucket_round(&self, group: Group) -> f64 {
+    pub(super) fn bucket_round(&self, group: GroupSize) -> f64 {
         if group.leaves() {
-            group.domains() * self.of(Role::BucketStep)
+            group.domains() * self.of(ConstantRole::BucketStep)
         } else {
-            (group.size - 1.0) * self.of(Role::StepIn)
+            (group.size - 1.0) * self.of(ConstantRole::StepIn)
         }
     }
 
     /// An all-gather to, or reduce-scatter from, `bytes` bytes, without what it costs to start.
-    pub(crate) fn ring_bytes(&self, group: Group, bytes: f64) -> f64 {
+    pub(crate) fn ring_bytes(&self, group: GroupSize, bytes: f64) -> f64 {
         if group.size <= 1.0 {
             return 0.0;
         }
@@ -66,15 +66,15 @@ impl Machine {
     }
 
     /// An all-gather to, or reduce-scatter from, `bytes` bytes.
-    pub fn gather(&self, group: Group, bytes: f64) -> f64 {
+    pub fn gather(&self, group: GroupSize, bytes: f64) -> f64 {
         if group.size <= 1.0 || bytes <= 0.0 {
             return 0.0;
         }
-        self.ring_bytes(group, bytes) + self.ring_hops(group) + self.of(Role::Launch)
+        self.ring_bytes(group, bytes) + self.ring_hops(group) + self.of(ConstantRole::Launch)
     }
 
     /// An all-to-all in which each rank has `bytes` bytes, for all destinations together.
-    pub fn all_to_all(&self, group: Group, bytes: f64) -> f64 {
+    pub fn all_to_all(&self, group: GroupSize, bytes: f64) -> f64 {
         if group.size <= 1.0 || bytes <= 0.0 {
             return 0.0;
         }
@@ -85,7 +85,7 @@ impl Machine {
 
     /// Tokens to their experts (or back) by kernels that send a token once to each rank of a domain that wants it, and
     /// once to each other domain: `token_bytes` are those of all tokens of a rank, each of which has `choices` experts.
-    pub fn dispatch(&self, group: Group, token_bytes: f64, choices: f64) -> f64 {
+    pub fn dispatch(&self, group: GroupSize, token_bytes: f64, choices: f64) -> f64 {
         if group.size <= 1.0 || token_bytes <= 0.0 {
             return 0.0;
         }
@@ -98,13 +98,14 @@ impl Machine {
         self.exchange(group, inside, outside)
     }
 
-    fn exchange(&self, group: Group, inside: f64, outside: f64) -> f64 {
-        let steps = if group.leaves() { (group.size - group.inside) * self.of(Role::StepOut) } else { 0.0 };
-        inside.max(outside) / self.of(Role::AllToAll) + steps + self.of(Role::Launch)
+    fn exchange(&self, group: GroupSize, inside: f64, outside: f64) -> f64 {
+        let steps =
+            if group.leaves() { (group.size - group.inside) * self.of(ConstantRole::StepOut) } else { 0.0 };
+        inside.max(outside) / self.of(ConstantRole::AllToAll) + steps + self.of(ConstantRole::Launch)
     }
 
     /// A send of `bytes` to a neighbouring stage that is, or is not, in the domain.
     pub fn send(&self, inside: bool, bytes: f64) -> f64 {
-        self.of(Role::P2pLatency) + bytes / if inside { self.nvlink } else { self.nic }
+        self.of(ConstantRole::P2pLatency) + bytes / if inside { self.nvlink } else { self.nic }
     }
 }

@@ -13,15 +13,15 @@ macro_rules! roles {
         /// The part that a constant plays in the formulas.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(usize)]
-        pub enum Role { $(#[doc = $doc] $role,)* }
+        pub enum ConstantRole { $(#[doc = $doc] $role,)* }
 
-        impl Role {
+        impl ConstantRole {
             /// All, in the order of their numbers.
-            pub const ALL: &[Role] = &[$(Role::$role,)*];
+            pub const ALL: &[ConstantRole] = &[$(ConstantRole::$role,)*];
 
             /// The name in the data file.
             pub const fn name(self) -> &'static str {
-                match self { $(Role::$role => $name,)* }
+                match self { $(ConstantRole::$role => $name,)* }
             }
         }
     };
@@ -86,7 +86,7 @@ roles! {
 }
 
 /// Number of roles.
-pub const ROLES: usize = Role::ALL.len();
+pub const ROLES: usize = ConstantRole::ALL.len();
 
 /// One constant. Of those that are fitted `priors.json` says what they mean, and from where the fit began; no part of the program,
 /// which would send it to every browser.
@@ -177,10 +177,10 @@ impl Table {
     /// The role or constant that the data file lacks.
     pub fn choose(&self, gpu: &Gpu, profile: &Profile) -> Result<Chosen, String> {
         let mut chosen = [0; ROLES];
-        for &role in Role::ALL {
+        for &role in ConstantRole::ALL {
             let named = match role {
-                Role::Clock => gpu.clock.or(Some("one")),
-                Role::HostLink if gpu.host_link.is_some() => gpu.host_link,
+                ConstantRole::Clock => gpu.clock.or(Some("one")),
+                ConstantRole::HostLink if gpu.host_link.is_some() => gpu.host_link,
                 _ => profile
                     .constants
                     .get(role.name())

@@ -1,6 +1,6 @@
 //! What data-parallel ranks exchange once a step: in how many calls, and what of it has no compute to hide behind.
 
-use super::constants::Role;
+use super::constants::ConstantRole;
 use super::machine::Machine;
 use super::step::{DataParallel, Pipe};
 
@@ -41,8 +41,8 @@ impl Exchanged {
 /// data-parallel rank where that is more, so that what a rank sends at each hop of a ring stays large; without overlap there
 /// is one bucket. Experts have buckets of the same size, whatever their own group is, and parameters are gathered in the
 /// buckets of their gradients.
-pub(super) fn bucket(machine: &Machine, role: Role, data: &DataParallel) -> Option<f64> {
-    let least = larger(machine.of(role), machine.of(Role::BucketPerRank) * data.dense.size);
+pub(super) fn bucket(machine: &Machine, role: ConstantRole, data: &DataParallel) -> Option<f64> {
+    let least = larger(machine.of(role), machine.of(ConstantRole::BucketPerRank) * data.dense.size);
     (data.overlap_reduce && !data.by_layer).then_some(least)
 }
 
@@ -58,7 +58,7 @@ impl Exchange {
         if self.elements <= 0.0 {
             return;
         }
-        let roles = [Role::BucketElements, Role::GatherElements];
+        let roles = [ConstantRole::BucketElements, ConstantRole::GatherElements];
         for (((sum, role), seconds), round) in sums.into_iter().zip(roles).zip(self.seconds).zip(self.rounds)
         {
             let (calls, alone) = self.calls(bucket(machine, role, data), pipe.chunks, data.by_layer);
@@ -117,7 +117,8 @@ mod tests {
         let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
         let setup = setup(&plan).unwrap();
         let machine = setup.machine(&table().values());
-        [Role::BucketElements, Role::GatherElements].map(|role| bucket(&machine, role, &setup.data))
+        [ConstantRole::BucketElements, ConstantRole::GatherElements]
+            .map(|role| bucket(&machine, role, &setup.data))
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! alone, so a search keeps them over pipelines, data parallelism and global batches.
 
 use super::attention::{fits_softmax, mix};
-use super::collectives::Group;
-use super::constants::Role;
+use super::collectives::GroupSize;
+use super::constants::ConstantRole;
 use super::gemm::{Product, forward, input_gradient, weight_gradient};
 use super::machine::{GemmRate, Machine, overlap};
-use super::matrices::{Cut, Matrix};
+use super::matrices::{Matrix, MatrixCut};
 use super::parts::{Both, Parts};
 use super::shape::{KindShape, MixerShape, MlpShape, ModelShape};
 use crate::model::Module;
@@ -16,7 +16,7 @@ use crate::settings::CpKind;
 
 /// How a layer's work is split, and over which groups.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Split {
+pub struct LayerSplit {
     /// Sequences of a micro batch.
     pub mbs: f64,
     /// Tokens of a sequence.
@@ -34,18 +34,18 @@ pub struct Split {
     /// Expert tensor parallel.
     pub etp: f64,
     /// Groups of them.
-    pub tp_group: Group,
+    pub tp_group: GroupSize,
     /// Context parallel.
-    pub cp_group: Group,
+    pub cp_group: GroupSize,
     /// Expert parallel.
-    pub ep_group: Group,
+    pub ep_group: GroupSize,
     /// Expert tensor parallel.
-    pub etp_group: Group,
+    pub etp_group: GroupSize,
     /// Tokens of the busiest expert rank over the mean.
     pub imbalance: f64,
 }
 
-impl Split {
+impl LayerSplit {
     /// Tokens of a micro batch on a rank where the sequence is whole over tensor parallelism.
     pub(crate) fn gathered_tokens(&self) -> f64 {
         self.mbs * self.seq_len / self.cp
@@ -209,7 +209,7 @@ pub(super) struct LayerWork {
 /// Layer of `kind`; what `options` computes again is not looked at.
 pub(super) fn layer_work(
     machine: &Machine,
-    split: &Split,
+    split: &LayerSplit,
     options: &ComputeOptions,
     shape: &ModelShape,
     kind: &KindShape,
@@ -279,7 +279,7 @@ impl LayerWork {
 
 struct Work<'a> {
     machine: &'a Machine,
-    split: &'a Split,
+    split: &'a LayerSplit,
     options: &'a ComputeOptions,
     hidden: f64,
 }
@@ -310,9 +310,9 @@ impl Work<'_> {
         for matrix in kind.matrices.iter().filter(|matrix| wanted(matrix)) {
             let (outputs, inputs) = (matrix.outputs as f64, matrix.inputs as f64);
             let (rows, outputs, inputs) = match matrix.cut {
-                Cut::Outputs => (self.split.gathered_tokens(), outputs / self.split.tp, inputs),
-                Cut::Inputs => (self.split.gathered_tokens(), outputs, inputs / self.split.tp),
-                Cut::None => (self.split.stream_tokens(), outputs, inputs),
+                MatrixCut::Outputs => (self.split.gathered_tokens(), outputs / self.split.tp, inputs),
+                MatrixCut::Inputs => (self.split.gathered_tokens(), outputs, inputs / self.split.tp),
+                MatrixCut::None => (self.split.stream_tokens(), outputs, inputs),
             };
             let rate = if matrix.module == Module::Router && !matrix.latent {
                 &self.machine.gemm16
@@ -338,10 +338,10 @@ impl Work<'_> {
             }
         };
         let [forward, backward] = bytes.half_layer.map(|bytes| bytes * stream);
-        self.memory(forward + heads[0], backward + heads[1], Role::Traffic)
+        self.memory(forward + heads[0], backward + heads[1], ConstantRole::Traffic)
     }
 
-    fn memory(&self, forward: f64, backward: f64, role: Role) -> Both {
+    fn memory(&self, forward: f64, backward: f64, role: ConstantRole) -> Both {
         let slow = self.machine.of(role) / self.machine.memory;
         let mut both = Both::default();
         both.forward.memory = forward * slow;
@@ -352,7 +352,7 @@ impl Work<'_> {
     /// One gather and one reduce of `width` values a token each way; the backward pass gathers its inputs again.
     fn tp(&self, width_in: f64) -> Both {
         let (split, mut both) = (self.split, Both::default());
-        let exposed = if self.options.overlap_tp { self.machine.of(Role::ExposedTp) } else { 1.0 };
+        let exposed = if self.options.overlap_tp { self.machine.of(ConstantRole::ExposedTp) } else { 1.0 };
         let tokens = 2.0 * split.gathered_tokens();
         let into = self.machine.gather(split.tp_group, self.options.gathered_share * tokens * width_in);
         let out = self.machine.gather(split.tp_group, tokens * self.hidden);
@@ -376,9 +376,9 @@ impl Work<'_> {
             MlpShape::None => (Both::default(), Both::default()),
             MlpShape::Dense { ffn, gate } => {
                 let mut both = self.matrices(kind, |matrix| matrix.module == Module::Mlp);
-                both += self.activation(tokens * ffn / self.split.tp, gate, Role::Traffic);
+                both += self.activation(tokens * ffn / self.split.tp, gate, ConstantRole::Traffic);
                 let [forward, backward] = self.options.bytes().half_layer;
-                both += self.memory(forward * stream, backward * stream, Role::Traffic);
+                both += self.memory(forward * stream, backward * stream, ConstantRole::Traffic);
                 both += self.tp(self.hidden);
                 (both, Both::default())
             }
@@ -387,7 +387,7 @@ impl Work<'_> {
     }
 
     /// The activation function over `elements` of the MLP's width.
-    fn activation(&self, elements: f64, gate: f64, role: Role) -> Both {
+    fn activation(&self, elements: f64, gate: f64, role: ConstantRole) -> Both {
         let bytes = self.options.bytes();
         let [forward, backward] = [0, 1].map(|pass| bytes.activation[pass] + bytes.gate[pass] * gate);
         self.memory(forward * elements, backward * elements, role)
@@ -407,7 +407,7 @@ impl Work<'_> {
         for matrix in kind.matrices.iter().filter(|matrix| matrix.module == Module::Expert) {
             let (outputs, inputs) = (matrix.outputs as f64, matrix.inputs as f64);
             let (outputs, inputs) = match matrix.cut {
-                Cut::Inputs => (outputs, inputs / split.etp),
+                MatrixCut::Inputs => (outputs, inputs / split.etp),
                 _ => (outputs / split.etp, inputs),
             };
             both += self.product(&self.machine.gemm, Product { rows: here, outputs, inputs, groups });
@@ -415,22 +415,22 @@ impl Work<'_> {
         let bytes = self.options.bytes();
         let sorting = if self.options.fused_dispatch { [8.0; 2] } else { bytes.sorting };
         let [forward, backward] = sorting.map(|bytes| bytes * sent * width);
-        both += self.memory(forward, backward, Role::MoeTraffic);
+        both += self.memory(forward, backward, ConstantRole::MoeTraffic);
         let activated = here * ffn / split.etp;
         if self.options.fused_operations {
-            both += self.activation(activated, gate, Role::MoeTraffic);
+            both += self.activation(activated, gate, ConstantRole::MoeTraffic);
         } else {
-            both += self.activation(activated, gate, Role::Traffic);
+            both += self.activation(activated, gate, ConstantRole::Traffic);
             let [forward, backward] = WEIGHED.map(|bytes| bytes * activated);
-            both += self.memory(forward, backward, Role::Traffic);
+            both += self.memory(forward, backward, ConstantRole::Traffic);
         }
         let stream = tokens * self.hidden;
         let [forward, backward] =
             [0, 1].map(|pass| bytes.half_layer[pass] * stream + bytes.scores[pass] * tokens * experts);
-        both += self.memory(forward, backward, Role::Traffic);
+        both += self.memory(forward, backward, ConstantRole::Traffic);
         if biased {
-            let passes = 4.0 * self.machine.of(Role::BiasTraffic) * here * gate * ffn / split.etp;
-            both += self.memory(passes, passes, Role::Traffic);
+            let passes = 4.0 * self.machine.of(ConstantRole::BiasTraffic) * here * gate * ffn / split.etp;
+            both += self.memory(passes, passes, ConstantRole::Traffic);
         }
         let bytes = 2.0 * tokens * width;
         let one_way = if self.options.fused_dispatch {
@@ -438,14 +438,15 @@ impl Work<'_> {
         } else {
             self.machine.all_to_all(split.ep_group, bytes * top_k)
         };
-        let exposed = if self.options.overlap_ep { self.machine.of(Role::ExposedEp) } else { 1.0 };
+        let exposed = if self.options.overlap_ep { self.machine.of(ConstantRole::ExposedEp) } else { 1.0 };
         let tensor = self.machine.gather(split.etp_group, 2.0 * here * width);
         both.forward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
         both.backward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
         let mut beside = Both::default();
         if shared > 0.0 {
             beside = self.matrices(kind, |matrix| matrix.module == Module::SharedExpert);
-            beside += self.activation(split.gathered_tokens() * shared / split.tp, gate, Role::Traffic);
+            beside +=
+                self.activation(split.gathered_tokens() * shared / split.tp, gate, ConstantRole::Traffic);
             beside += self.tp(self.hidden);
         }
         both += beside;
@@ -457,18 +458,18 @@ impl Work<'_> {
         let machine = self.machine;
         let [mut seconds, mut gaps] = [0.0; 2];
         if kind.mixer != MixerShape::None {
-            let layer = machine.of(Role::HostLayer);
-            let further = machine.of(Role::HostTp) + machine.of(Role::HostStalled);
+            let layer = machine.of(ConstantRole::HostLayer);
+            let further = machine.of(ConstantRole::HostTp) + machine.of(ConstantRole::HostStalled);
             seconds += layer + further * (self.split.tp - 1.0);
             if self.options.unfused && !fits_softmax(self.split, &kind.mixer) {
-                seconds += machine.of(Role::HostSoftmax);
+                seconds += machine.of(ConstantRole::HostSoftmax);
             }
-            gaps += machine.of(Role::KernelGap) * layer;
+            gaps += machine.of(ConstantRole::KernelGap) * layer;
         }
         if let MlpShape::Experts { experts, .. } = kind.mlp {
             // Between the kernels of one expert and the next.
             let held = (experts / self.split.ep).max(1.0);
-            gaps += machine.of(Role::KernelGap) * held * machine.of(Role::HostExpert);
+            gaps += machine.of(ConstantRole::KernelGap) * held * machine.of(ConstantRole::HostExpert);
         }
         if machine.same_thread {
             seconds += self.launch_experts(kind);
@@ -486,7 +487,7 @@ impl Work<'_> {
         let MlpShape::Experts { experts, .. } = kind.mlp else { return 0.0 };
         // Grouped layers quantize and multiply expert by expert.
         let held = (experts / self.split.ep).max(1.0);
-        self.machine.of(Role::HostMoe) + held * self.machine.of(Role::HostExpert)
+        self.machine.of(ConstantRole::HostMoe) + held * self.machine.of(ConstantRole::HostExpert)
     }
 }
 
@@ -498,7 +499,7 @@ const UNFUSED_LOSS: [f64; 2] = [38.0, 14.0];
 /// Final norm, output layer and loss of a micro batch.
 pub(super) fn head_time(
     machine: &Machine,
-    split: &Split,
+    split: &LayerSplit,
     options: &ComputeOptions,
     shape: &ModelShape,
 ) -> LayerTime {
@@ -518,14 +519,14 @@ pub(super) fn head_time(
     both.forward.memory += forward * logits / machine.memory;
     both.backward.memory += backward * logits / machine.memory;
     let [forward, backward] = options.bytes().norm.map(|bytes| bytes * stream + passes * logits);
-    both += work.memory(forward, backward, Role::Traffic);
+    both += work.memory(forward, backward, ConstantRole::Traffic);
     if !options.fused_operations && !options.frozen {
         // The gradient of the embedding is as large as the embedding, however few words a micro batch has.
         let embedding = outputs * shape.hidden;
         let bytes = EMBEDDING_BYTES + 2.0 * options.gradient_bytes;
-        both += work.memory(0.0, bytes * embedding, Role::Traffic);
+        both += work.memory(0.0, bytes * embedding, ConstantRole::Traffic);
     }
-    both.backward.memory += machine.of(Role::HostHead);
+    both.backward.memory += machine.of(ConstantRole::HostHead);
     both += work.tp(shape.hidden);
     // The maximum, the sum and the wanted logit of every token are reduced over the vocabulary's parts; fused, the last
     // two together.

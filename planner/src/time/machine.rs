@@ -1,6 +1,6 @@
 //! What a rank can do: a GPU's data sheet, its links and the constants of its software, put together.
 
-use super::constants::{Chosen, ROLES, Role};
+use super::constants::{Chosen, ConstantRole, ROLES};
 use crate::cluster::Speeds;
 
 /// Number formats of GEMMs.
@@ -33,13 +33,13 @@ impl Numbers {
     }
 
     /// What GEMMs of it sustain of its peak.
-    pub(super) const fn role(self) -> Role {
+    pub(super) const fn role(self) -> ConstantRole {
         match self {
-            Numbers::Wide | Numbers::Bf16 => Role::GemmBf16,
-            Numbers::Fp8 => Role::GemmFp8,
-            Numbers::Fp8Rows => Role::GemmFp8Rows,
-            Numbers::Mxfp8 => Role::GemmMxfp8,
-            Numbers::Nvfp4 => Role::GemmFp4,
+            Numbers::Wide | Numbers::Bf16 => ConstantRole::GemmBf16,
+            Numbers::Fp8 => ConstantRole::GemmFp8,
+            Numbers::Fp8Rows => ConstantRole::GemmFp8Rows,
+            Numbers::Mxfp8 => ConstantRole::GemmMxfp8,
+            Numbers::Nvfp4 => ConstantRole::GemmFp4,
         }
     }
 
@@ -128,8 +128,8 @@ impl Machine {
         for ((slot, &at), factor) in roles.iter_mut().zip(chosen).zip(hardware.factors) {
             *slot = values.get(usize::from(at)).copied().unwrap_or(1.0) * factor;
         }
-        let of = |role: Role| roles.get(role as usize).copied().unwrap_or(1.0);
-        let (speeds, clock) = (hardware.speeds, of(Role::Clock));
+        let of = |role: ConstantRole| roles.get(role as usize).copied().unwrap_or(1.0);
+        let (speeds, clock) = (hardware.speeds, of(ConstantRole::Clock));
         let bf16 = speeds.bf16_tflops * 1e12;
         // Where a format has no peak of its own, it runs at bf16's.
         let fp8 = speeds.fp8_tflops.map_or(bf16, |peak| peak * 1e12);
@@ -142,30 +142,30 @@ impl Machine {
         };
         let rate = |numbers: Numbers, flops: f64| GemmRate {
             flops: flops * clock,
-            fill: of(Role::DepthFill) * numbers.fill(),
-            wave: of(Role::WaveFill) * hardware.multiprocessors * 128.0 * 128.0,
+            fill: of(ConstantRole::DepthFill) * numbers.fill(),
+            wave: of(ConstantRole::WaveFill) * hardware.multiprocessors * 128.0 * 128.0,
             input_bytes: numbers.input_bytes(),
-            quantize_bytes: numbers.quantize_bytes() * of(Role::QuantizeTraffic),
+            quantize_bytes: numbers.quantize_bytes() * of(ConstantRole::QuantizeTraffic),
         };
         let sixteen = if numbers == Numbers::Wide { numbers } else { Numbers::Bf16 };
         let sixteen_peak = if numbers == Numbers::Wide { bf16 * hardware.wide_share } else { bf16 };
         Machine {
             gemm: rate(numbers, peak * share),
-            gemm16: rate(sixteen, sixteen_peak * of(Role::GemmBf16)),
+            gemm16: rate(sixteen, sixteen_peak * of(ConstantRole::GemmBf16)),
             tile: hardware.tile,
-            memory: speeds.memory_gbs * 1e9 * of(Role::MemoryShare),
+            memory: speeds.memory_gbs * 1e9 * of(ConstantRole::MemoryShare),
             peak: bf16 * clock,
             domain: hardware.domain,
             // Data sheets print both directions together. Without NVLink, PCIe 4.0 x16 carries the node.
-            nvlink: speeds.nvlink_gbs.unwrap_or(64.0) / 2.0 * 1e9 * of(Role::NvlinkShare),
-            nic: hardware.nic * of(Role::NicShare),
-            same_thread: of(Role::SameThread) > 0.0,
+            nvlink: speeds.nvlink_gbs.unwrap_or(64.0) / 2.0 * 1e9 * of(ConstantRole::NvlinkShare),
+            nic: hardware.nic * of(ConstantRole::NicShare),
+            same_thread: of(ConstantRole::SameThread) > 0.0,
             values: roles,
         }
     }
 
     /// The constant of a role.
-    pub fn of(&self, role: Role) -> f64 {
+    pub fn of(&self, role: ConstantRole) -> f64 {
         self.values.get(role as usize).copied().unwrap_or(1.0)
     }
 }

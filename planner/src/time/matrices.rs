@@ -5,7 +5,7 @@ use crate::model::{Architecture, LayerKind, Module, Parameter, Role, layer_param
 
 /// How tensor parallelism cuts a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum MatrixCut {
     /// Along its outputs.
     Outputs,
     /// Along its inputs.
@@ -24,7 +24,7 @@ pub struct Matrix {
     /// Input features.
     pub inputs: u64,
     /// How tensor parallelism (of experts: expert tensor parallelism) cuts it.
-    pub cut: Cut,
+    pub cut: MatrixCut,
     /// Whether it undoes a low-rank projection of latent attention, and is recomputed with `mla_up_proj`.
     pub up_projection: bool,
     /// Whether it leads into or out of the latent stream of routed experts.
@@ -39,11 +39,11 @@ pub fn matrices(model: &Architecture, kind: LayerKind) -> Vec<Matrix> {
 fn matrix(parameter: &Parameter) -> Option<Matrix> {
     let elements = parameter.elements();
     let (outputs, cut) = match parameter.role {
-        Role::Row(_) | Role::ExpertRow(_) => (*parameter.shape.first()?, Cut::Inputs),
+        Role::Row(_) | Role::ExpertRow(_) => (*parameter.shape.first()?, MatrixCut::Inputs),
         Role::Column(_) | Role::Qkv | Role::ExpertColumn(_) => {
-            (elements / (*parameter.shape.last()?).max(1), Cut::Outputs)
+            (elements / (*parameter.shape.last()?).max(1), MatrixCut::Outputs)
         }
-        Role::Replicated => (elements / (*parameter.shape.last()?).max(1), Cut::None),
+        Role::Replicated => (elements / (*parameter.shape.last()?).max(1), MatrixCut::None),
         Role::Vocabulary | Role::SharedByHeads => return None,
     };
     let name = parameter.name.as_str();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::simulate::{Span, StageTimeline, Timeline};
-use crate::schedule::{Pipeline, Step};
+use crate::schedule::{Pipeline, StageStep};
 use crate::wire::Trace;
 
 /// The timeline of the last step that the traces have of every stage, from one trace of each stage; none without
@@ -34,17 +34,17 @@ fn stage_line(pipeline: &Pipeline, trace: &Trace) -> StageTimeline {
             continue;
         }
         match step.did {
-            Step::Compute(action) if action.chunk < pipeline.chunks => {
+            StageStep::Compute(action) if action.chunk < pipeline.chunks => {
                 line.computing += end - start;
                 line.spans.push(Span { action, start, end, free: end });
             }
-            Step::Send(_) => {
+            StageStep::Send(_) => {
                 if let Some(span) = line.spans.last_mut() {
                     line.sending += end - start;
                     span.free = end;
                 }
             }
-            Step::Compute(_) | Step::Expect(_) | Step::Receive(_) => continue,
+            StageStep::Compute(_) | StageStep::Expect(_) | StageStep::Receive(_) => continue,
         }
         clock = end;
     }
@@ -58,8 +58,8 @@ mod tests {
     use crate::settings::Schedule;
     use crate::wire::TracedStep;
 
-    fn trace(step: u64, stage: u64, steps: &[(Step, f64, f64)]) -> Trace {
-        let traced = |&(did, start, seconds): &(Step, f64, f64)| TracedStep { did, start, seconds };
+    fn trace(step: u64, stage: u64, steps: &[(StageStep, f64, f64)]) -> Trace {
+        let traced = |&(did, start, seconds): &(StageStep, f64, f64)| TracedStep { did, start, seconds };
         Trace { step, stage, steps: steps.iter().map(traced).collect(), left_out: 0 }
     }
 
@@ -67,16 +67,16 @@ mod tests {
     fn traces_of_all_stages_are_a_timeline() {
         let pipeline =
             Pipeline { schedule: Schedule::OneFOneB, stages: 2, chunks: 1, microbatches: 1, group_size: 2 };
-        let forward = Step::Compute(Action { kind: ActionKind::Forward, microbatch: 0, chunk: 0 });
-        let backward = Step::Compute(Action { kind: ActionKind::Backward, microbatch: 0, chunk: 0 });
+        let forward = StageStep::Compute(Action { kind: ActionKind::Forward, microbatch: 0, chunk: 0 });
+        let backward = StageStep::Compute(Action { kind: ActionKind::Backward, microbatch: 0, chunk: 0 });
         let transfer = |peer| Transfer { payload: Payload::Activation, microbatch: 0, chunk: 0, peer };
         let first = [
             (forward, 0.0, 1.0),
-            (Step::Send(transfer(1)), 1.0, 0.5),
-            (Step::Receive(transfer(1)), 1.5, 3.5),
+            (StageStep::Send(transfer(1)), 1.0, 0.5),
+            (StageStep::Receive(transfer(1)), 1.5, 3.5),
             (backward, 5.0, 2.0),
         ];
-        let second = [(Step::Receive(transfer(0)), 0.0, 1.5), (forward, 1.5, 1.0), (backward, 2.5, 2.0)];
+        let second = [(StageStep::Receive(transfer(0)), 0.0, 1.5), (forward, 1.5, 1.0), (backward, 2.5, 2.0)];
         // Of step 2, stage 1 has not written its trace yet.
         let traces = [trace(1, 0, &first), trace(1, 1, &second), trace(2, 0, &first), trace(1, 9, &first)];
         let line = measured(&pipeline, &traces).unwrap();

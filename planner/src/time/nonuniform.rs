@@ -1,6 +1,6 @@
 //! Seconds of a step where some replicas run on with fewer ranks: the slower of both kinds of replicas.
 
-use super::collectives::Group;
+use super::collectives::GroupSize;
 use super::from_plan::setup;
 use super::setup::Setup;
 use super::step::StepTime;
@@ -37,12 +37,12 @@ fn exchanged(plan: &Plan, nonuniform: &Nonuniform, healthy: &Setup, values: &[f6
     };
     let machine = healthy.machine(values);
     let (base, reduced) = (nonuniform.shrunk.base as f64, nonuniform.shrunk.reduced as f64);
-    let Group { inside, .. } = healthy.split.tp_group;
+    let GroupSize { inside, .. } = healthy.split.tp_group;
     // An extra's whole part leaves it, and fewer cores than extras take in more than one: the bytes that a rank of a gather of `base` such
     // parts takes in, over one less.
     let crowd = ((base - reduced) / reduced).max(1.0);
     let seconds = |bytes: f64| {
-        machine.ring_bytes(Group { size: base, inside }, bytes * crowd * base / (base - 1.0).max(1.0))
+        machine.ring_bytes(GroupSize { size: base, inside }, bytes * crowd * base / (base - 1.0).max(1.0))
     };
     let gradients = seconds(most(BufferShard::gradients_bytes));
     match plan.runtime.facts().cores_keep_rows {

@@ -68,7 +68,7 @@ pub struct Runs {
 /// What was measured of models of one kind under one software.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Class {
+pub struct RunClass {
     /// Software and kind of model: `bridge MoE`.
     pub name: String,
     /// Half the width of the likely range, as a logarithm, where the software is named and has a recipe for the model and GPU, or no
@@ -84,7 +84,7 @@ pub struct Class {
     pub runs: Vec<Runs>,
 }
 
-impl Class {
+impl RunClass {
     /// The half width where so much is said.
     pub fn half(&self, said: Said) -> Option<f64> {
         match said {
@@ -105,12 +105,12 @@ pub struct Ranges {
     /// The same on a generation of GPUs of which they had seen no step with such software.
     pub other_generation: f64,
     /// Classes, by name.
-    pub classes: Vec<Class>,
+    pub classes: Vec<RunClass>,
 }
 
 impl Ranges {
     /// The class of a name.
-    pub fn class(&self, name: &str) -> Option<&Class> {
+    pub fn class(&self, name: &str) -> Option<&RunClass> {
         self.classes.iter().find(|class| class.name == name)
     }
 }

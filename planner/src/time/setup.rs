@@ -1,9 +1,9 @@
 //! What is computed where, put into the numbers that the formulas read.
 
-use super::collectives::Group;
-use super::constants::{Chosen, Profile, Role, table};
+use super::collectives::GroupSize;
+use super::constants::{Chosen, ConstantRole, Profile, table};
 use super::host_copies::HostBytes;
-use super::layer::{ComputeOptions, Recompute, Split};
+use super::layer::{ComputeOptions, LayerSplit, Recompute};
 use super::machine::{Hardware, Machine, Numbers};
 use super::shape::ModelShape;
 use super::stage::Longest;
@@ -158,7 +158,7 @@ pub struct Setup {
     /// Which constants hold.
     pub chosen: Chosen,
     /// How layers are split.
-    pub split: Split,
+    pub split: LayerSplit,
     /// How they are computed.
     pub options: ComputeOptions,
     /// The pipeline.
@@ -184,8 +184,8 @@ const PROCESS_SPEEDS: Speeds = Speeds {
 const WIDE_SHARE: f64 = 1.0 / 8.0;
 
 impl Inputs<'_> {
-    fn group(&self, size: u64, stride: u64) -> Group {
-        Group::new(size, stride, self.domain.max(1) as f64)
+    fn group(&self, size: u64, stride: u64) -> GroupSize {
+        GroupSize::new(size, stride, self.domain.max(1) as f64)
     }
 
     /// Data parallel, without context parallelism.
@@ -194,9 +194,9 @@ impl Inputs<'_> {
     }
 
     /// How layers are split. Pipeline and data parallelism have no part in it where they are the slowest axes.
-    pub fn split(&self) -> Split {
+    pub fn split(&self) -> LayerSplit {
         let strides = self.strides;
-        Split {
+        LayerSplit {
             mbs: self.mbs as f64,
             seq_len: self.seq_len as f64,
             tp: self.tp as f64,
@@ -314,8 +314,8 @@ impl Setup {
     pub fn pipe(&self, machine: &Machine) -> Pipe {
         let host_share = match self.graphs {
             CudaGraphs::None => 1.0,
-            CudaGraphs::Scoped => machine.of(Role::HostScoped),
-            CudaGraphs::Iteration => machine.of(Role::HostIteration),
+            CudaGraphs::Scoped => machine.of(ConstantRole::HostScoped),
+            CudaGraphs::Iteration => machine.of(ConstantRole::HostIteration),
         };
         Pipe { host_share, ..self.pipe }
     }

@@ -1,8 +1,8 @@
 //! What the time of a model's layers depends on, counted once for each model.
 
-use super::matrices::{Cut, Matrix, matrices};
+use super::matrices::{Matrix, MatrixCut, matrices};
 use crate::model::{
-    Architecture, Attention, LayerKind, MixerRef, Mlp, Module, QkNorm, Span, layer_parameters,
+    Architecture, Attention, LayerKind, MixerRef, Mlp, Module, QkNorm, Reach, layer_parameters,
 };
 
 /// Most kinds of layers that a model may have here: mixers by feed-forward parts.
@@ -72,7 +72,7 @@ pub enum MixerShape {
         /// What tensor parallelism gathers instead of the stream, where it gathers low ranks.
         gathered: Option<f64>,
         /// How far a token sees.
-        span: Span,
+        span: Reach,
     },
     /// A state-space model or delta rule.
     Recurrence {
@@ -190,7 +190,8 @@ fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
             tensors += parameter.per_layer as f64;
         }
     }
-    for matrix in matrices.iter().filter(|matrix| matrix.cut != Cut::None && matrix.module != Module::Expert)
+    for matrix in
+        matrices.iter().filter(|matrix| matrix.cut != MatrixCut::None && matrix.module != Module::Expert)
     {
         cut += matrix.outputs as f64 * matrix.inputs as f64;
     }

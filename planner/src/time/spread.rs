@@ -2,9 +2,9 @@
 //! the distance from what was measured.
 
 use super::calibrated::calibration;
-use super::constants::{Constant, RANGE, Role, table};
+use super::constants::{Constant, ConstantRole, RANGE, table};
 use super::from_plan::{profile, setup};
-use super::ranges::{Class, Runs, Said, class_of, ranges, software_title};
+use super::ranges::{RunClass, Runs, Said, class_of, ranges, software_title};
 use super::step::StepTime;
 use crate::cluster::{Generation, gpu};
 use crate::finding::Finding;
@@ -174,7 +174,7 @@ fn beyond(class: &str, world: u64) -> Option<(u64, f64)> {
     let family = |name: &str| {
         if software(name).starts_with("bridge") { "megatron" } else { software(name) }.to_owned()
     };
-    let alike = |of: &&Class| family(&of.name) == family(class) && kind(&of.name) == kind(class);
+    let alike = |of: &&RunClass| family(&of.name) == family(class) && kind(&of.name) == kind(class);
     let runs = ranges().classes.iter().filter(alike).flat_map(|class| &class.runs);
     let largest = runs.map(|runs| runs.most_gpus).max()?;
     let doublings = libm::log2(world as f64 / largest as f64);
@@ -197,7 +197,7 @@ fn exposed_share(step: &StepTime) -> f64 {
 /// The measured runs nearest to a plan of a class on a GPU: of that class on that GPU; of that class; of that software; of any.
 fn nearest(class: &str, on: &str) -> NearestRuns {
     let all = ranges().classes.iter().flat_map(|class| class.runs.iter().map(move |runs| (class, runs)));
-    let distance = |(of, runs): &(&Class, &Runs)| {
+    let distance = |(of, runs): &(&RunClass, &Runs)| {
         (
             software(&of.name) != software(class),
             kind(&of.name) != kind(class),
@@ -239,8 +239,8 @@ fn uncapitalized(text: &str) -> String {
 /// traffic of its software and its time to launch layers.
 fn unmeasured(plan: &Plan) -> Option<(&'static str, &'static Constant)> {
     let setup = setup(plan).ok()?;
-    let attention = if setup.options.unfused { Role::Bmm } else { Role::Attention };
-    let roles = [setup.numbers.role(), attention, Role::Traffic, Role::HostLayer];
+    let attention = if setup.options.unfused { ConstantRole::Bmm } else { ConstantRole::Attention };
+    let roles = [setup.numbers.role(), attention, ConstantRole::Traffic, ConstantRole::HostLayer];
     let chosen = roles.iter().filter_map(|&role| {
         let at = setup.chosen.get(role as usize)?;
         table().constants.get(usize::from(*at))

@@ -1,6 +1,6 @@
 //! Seconds of a micro batch on a pipeline stage, and the stage that takes longest.
 
-use super::constants::Role;
+use super::constants::ConstantRole;
 use super::layer::LayerTime;
 use super::machine::{Machine, overlap};
 use super::parts::Parts;
@@ -31,14 +31,15 @@ fn stage_seconds(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageCla
     (launch, gaps) = (launch * pipe.host_share, gaps * pipe.host_share);
     let [head, head_hot] = head.map(|seconds| class.head * seconds);
     // What runs while the host can't run ahead.
-    let [mut apart, apart_hot] = [head, head_hot].map(|seconds| machine.of(Role::LossWaits) * seconds);
+    let [mut apart, apart_hot] =
+        [head, head_hot].map(|seconds| machine.of(ConstantRole::LossWaits) * seconds);
     work += head - apart;
     hot += head_hot - apart_hot;
     let cooler = cooler(machine, (hot + apart_hot) / (overlap(work + gaps, launch) + apart).max(1e-12));
     work -= (1.0 - cooler) * hot;
     apart -= (1.0 - cooler) * apart_hot;
     if pipe.stages > 1.0 {
-        launch += 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency);
+        launch += 2.0 * machine.of(ConstantRole::P2pHost) * machine.of(ConstantRole::P2pLatency);
     }
     let beside = if machine.same_thread { work + launch } else { overlap(work + gaps, launch) };
     StageSeconds { cooler, host: beside - work, seconds: beside + apart }
@@ -57,7 +58,7 @@ const LEAST_DUTY: f64 = 0.33;
 /// Time of GEMMs and attention over that under load without a pause, when they have the share `duty` of all time: power
 /// that waiting, communication and memory-bound work leave lets the clock rise.
 pub(super) fn cooler(machine: &Machine, duty: f64) -> f64 {
-    match machine.of(Role::PowerSlack) {
+    match machine.of(ConstantRole::PowerSlack) {
         0.0 => 1.0,
         power => libm::pow(duty.clamp(LEAST_DUTY, 1.0), power),
     }

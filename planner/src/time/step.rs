@@ -2,8 +2,8 @@
 //!
 //! No allocation and a few dozen multiplications, so that a search can ask millions of times.
 
-use super::collectives::Group;
-use super::constants::Role;
+use super::collectives::GroupSize;
+use super::constants::ConstantRole;
 use super::exchange::{Exchange, Exchanged};
 use super::host_copies::HostBytes;
 use super::machine::{Machine, overlap};
@@ -17,11 +17,11 @@ use crate::settings::Schedule;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DataParallel {
     /// Ranks that share dense parameters' state, context parallelism among them.
-    pub dense: Group,
+    pub dense: GroupSize,
     /// Ranks that share experts' state.
-    pub experts: Group,
+    pub experts: GroupSize,
     /// Replicas of a sharded group (HSDP, Megatron-FSDP's outer size); 1 for none.
-    pub replicas: Group,
+    pub replicas: GroupSize,
     /// Whether parameters are gathered for every micro batch, and how often: 2 when they are dropped in between.
     pub gathers: f64,
     /// Ranks that they are gathered from the second time, where those are fewer than the first time.
@@ -170,21 +170,22 @@ impl State {
         let kept = [elements[0] / shard_of(data, data.dense), elements[1] / shard_of(data, data.experts)];
         let optimizer = data.trained
             * (OPTIMIZER_BYTES * (kept[0] + kept[1]) + CAST_BYTES * (elements[0] + elements[1]))
-            * machine.of(Role::OptimizerTraffic)
+            * machine.of(ConstantRole::OptimizerTraffic)
             / machine.memory;
         let mut found = State { optimizer, ..State::default() };
-        let tensor = machine.of(Role::HostTensor);
+        let tensor = machine.of(ConstantRole::HostTensor);
         if tensor > 0.0 {
             found.optimizer += tensor * fullest.map_or(0.0, |class| terms.tensors(class));
         }
         found.gathering = gathering(machine, stages, data, elements);
-        let (link, host) = (machine.of(Role::HostLink), &data.host);
+        let (link, host) = (machine.of(ConstantRole::HostLink), &data.host);
         let kept = kept[0] + kept[1];
         found.copying = host.passes.map(|bytes| (host.saved + kept * bytes) / link);
         found.copied = data.trained * kept * host.once / link;
         if data.gathers > 0.0 {
             // Shards are reduced over replicas once.
-            let shard = |group: Group, elements: f64| elements / (group.size / data.replicas.size).max(1.0);
+            let shard =
+                |group: GroupSize, elements: f64| elements / (group.size / data.replicas.size).max(1.0);
             let bytes =
                 data.gradient_bytes * (shard(data.dense, elements[0]) + shard(data.experts, elements[1]));
             found.exposed = 2.0 * machine.gather(data.replicas, data.trained * bytes);
@@ -192,7 +193,7 @@ impl State {
         }
         if terms.tied && pipe.stages > 1.0 {
             // First and last stage add up their gradients of the tied embedding, when all others are done.
-            let ends = Group { size: 2.0, inside: if pipe.inside { 2.0 } else { 1.0 } };
+            let ends = GroupSize { size: 2.0, inside: if pipe.inside { 2.0 } else { 1.0 } };
             let bytes = data.trained * data.gradient_bytes * terms.embedding;
             found.exposed += 2.0 * machine.gather(ends, bytes);
         }
@@ -212,7 +213,8 @@ impl State {
             *exchange = if data.distributed {
                 let gather = machine.ring_bytes(group, data.parameter_bytes * elements);
                 // The host takes every tensor apart before it is reduced, and puts it together when gathered.
-                found.exposed += 2.0 * LAYER_TENSORS * layers * group.size * machine.of(Role::SliceCopy);
+                found.exposed +=
+                    2.0 * LAYER_TENSORS * layers * group.size * machine.of(ConstantRole::SliceCopy);
                 Exchange { elements, embedding, units, seconds: [reduce, gather], rounds: [round; 2] }
             } else {
                 // An all-reduce is both at once, of gradients.
@@ -238,7 +240,7 @@ impl State {
         if self.gathering <= 0.0 {
             return 0.0;
         }
-        overlap(seconds * (1.0 + machine.of(Role::FsdpContention)), self.gathering) - seconds
+        overlap(seconds * (1.0 + machine.of(ConstantRole::FsdpContention)), self.gathering) - seconds
     }
 
     /// What copies add to a micro batch of the longest stage: they run beside each pass.
@@ -279,7 +281,8 @@ impl StepOverhead {
     ) -> StepOverhead {
         // With chunks, the last micro batches of a stage drain chunk by chunk.
         let drained = if pipe.chunks > 1.0 { pipe.stages } else { 1.0 };
-        let window = |overlaps: bool| if overlaps { machine.of(Role::DpWindow) * drained } else { 0.0 };
+        let window =
+            |overlaps: bool| if overlaps { machine.of(ConstantRole::DpWindow) * drained } else { 0.0 };
         let (mut reduce, mut gather) = (Exchanged::default(), Exchanged::default());
         for exchange in &state.exchanges {
             exchange.add_to([&mut reduce, &mut gather], machine, pipe, data);
@@ -297,7 +300,7 @@ impl StepOverhead {
             reduce,
             gather,
             exposed: state.exposed + back,
-            rest: [state.optimizer, machine.of(Role::Fixed), state.copied],
+            rest: [state.optimizer, machine.of(ConstantRole::Fixed), state.copied],
         }
     }
 }
@@ -371,7 +374,7 @@ const CAST_BYTES: f64 = 6.0;
 /// Tensors of a layer: two projections in each half, and two norms.
 const LAYER_TENSORS: f64 = 6.0;
 
-fn shard_of(data: &DataParallel, group: Group) -> f64 {
+fn shard_of(data: &DataParallel, group: GroupSize) -> f64 {
     if data.distributed || data.gathers > 0.0 { (group.size / data.replicas.size).max(1.0) } else { 1.0 }
 }
 
@@ -397,14 +400,15 @@ fn sends(machine: &Machine, terms: &Terms, pipe: &Pipe) -> f64 {
     }
     let each = send_seconds(machine, terms, pipe);
     let hidden = pipe.chunks > 1.0 && pipe.overlap_sends;
-    let exposed = if hidden { machine.of(Role::ExposedP2p) } else { 1.0 };
+    let exposed = if hidden { machine.of(ConstantRole::ExposedP2p) } else { 1.0 };
     2.0 * each * (pipe.microbatches * pipe.chunks * exposed + pipe.stages - 1.0)
 }
 
 /// One transfer between neighbouring stages, as far as it is not the host's.
 pub(super) fn send_seconds(machine: &Machine, terms: &Terms, pipe: &Pipe) -> f64 {
-    let eager = machine.of(Role::P2pHost) > 0.0;
-    machine.send(pipe.inside, terms.stream_bytes) - if eager { machine.of(Role::P2pLatency) } else { 0.0 }
+    let eager = machine.of(ConstantRole::P2pHost) > 0.0;
+    machine.send(pipe.inside, terms.stream_bytes)
+        - if eager { machine.of(ConstantRole::P2pLatency) } else { 0.0 }
 }
 
 /// Communication of a micro batch that parameters are gathered for.
@@ -415,18 +419,18 @@ fn gathering(machine: &Machine, stages: &Stages, data: &DataParallel, elements: 
     let layers = stages.most_layers();
     let bytes = data.gathers * data.parameter_bytes + data.trained * data.gradient_bytes;
     let messages = (data.gathers + data.trained) * layers;
-    let of = |group: Group, elements: f64| {
+    let of = |group: GroupSize, elements: f64| {
         let inner = inner(group, data.replicas);
         if inner.size <= 1.0 || elements <= 0.0 {
             return 0.0;
         }
-        let waits = |group: Group| machine.gather(group, 1.0) - machine.ring_bytes(group, 1.0);
+        let waits = |group: GroupSize| machine.gather(group, 1.0) - machine.ring_bytes(group, 1.0);
         let all = machine.ring_bytes(inner, elements * bytes) + messages * waits(inner);
         match data.gathered_again_from {
             Some(ranks) if data.gathers > 1.0 => {
-                let fewer = Group { size: ranks, inside: inner.inside.min(ranks) };
+                let fewer = GroupSize { size: ranks, inside: inner.inside.min(ranks) };
                 let again = elements * (data.gathers - 1.0) * data.parameter_bytes;
-                let saved = |group: Group| {
+                let saved = |group: GroupSize| {
                     machine.ring_bytes(group, again) + (data.gathers - 1.0) * layers * waits(group)
                 };
                 all - saved(inner) + saved(fewer)
@@ -438,7 +442,7 @@ fn gathering(machine: &Machine, stages: &Stages, data: &DataParallel, elements: 
 }
 
 /// The sharded part of a group with replicas.
-fn inner(group: Group, replicas: Group) -> Group {
+fn inner(group: GroupSize, replicas: GroupSize) -> GroupSize {
     let size = (group.size / replicas.size).max(1.0);
-    Group { size, inside: group.inside.min(size) }
+    GroupSize { size, inside: group.inside.min(size) }
 }

@@ -1,7 +1,7 @@
 //! Seconds of a micro batch in every kind of layer of a model under a split: what a search keeps over pipelines and batches.
 
 use super::gemm::{Product, forward, input_gradient, weight_gradient};
-use super::layer::{ComputeOptions, LayerTime, LayerWork, Recompute, Split, head_time, layer_work};
+use super::layer::{ComputeOptions, LayerSplit, LayerTime, LayerWork, Recompute, head_time, layer_work};
 use super::machine::Machine;
 use super::shape::{MAX_KINDS, ModelShape};
 use super::stages::StageClass;
@@ -51,7 +51,12 @@ pub struct WorkTables {
 
 impl WorkTables {
     /// Of a model under a split; what `options` computes again is not looked at.
-    pub fn new(machine: &Machine, split: &Split, options: &ComputeOptions, shape: &ModelShape) -> WorkTables {
+    pub fn new(
+        machine: &Machine,
+        split: &LayerSplit,
+        options: &ComputeOptions,
+        shape: &ModelShape,
+    ) -> WorkTables {
         let mut terms = Terms {
             kinds: [LayerTime::default(); MAX_KINDS],
             head: head_time(machine, split, options, shape),
@@ -138,12 +143,18 @@ impl WorkTables {
 
 impl Terms {
     /// The terms of a model under a split.
-    pub fn new(machine: &Machine, split: &Split, options: &ComputeOptions, shape: &ModelShape) -> Terms {
+    pub fn new(machine: &Machine, split: &LayerSplit, options: &ComputeOptions, shape: &ModelShape) -> Terms {
         WorkTables::new(machine, split, options, shape).terms(&options.recompute)
     }
 
     /// A multi-token-prediction module without its layers, and the elements of all of it.
-    fn add_mtp(&mut self, machine: &Machine, split: &Split, options: &ComputeOptions, shape: &ModelShape) {
+    fn add_mtp(
+        &mut self,
+        machine: &Machine,
+        split: &LayerSplit,
+        options: &ComputeOptions,
+        shape: &ModelShape,
+    ) {
         let hidden = shape.hidden;
         let product = Product {
             rows: split.gathered_tokens(),

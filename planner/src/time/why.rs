@@ -1,6 +1,6 @@
 //! Where the numbers of the answer's `time` come from.
 
-use super::constants::{Role, table};
+use super::constants::{ConstantRole, table};
 use super::exchange::bucket;
 use super::from_plan::{profile, setup};
 use super::machine::Machine;
@@ -228,7 +228,7 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
         "host_copies" => (
             "bytes of tensors that wait on the host / bytes/s of the link to it, as far as they take longer than the pass of the micro batch that they run beside; the optimizer's once a step, beside nothing",
             vec![
-                ("link to the host", format!("{} GB/s", machine.of(Role::HostLink) / 1e9)),
+                ("link to the host", format!("{} GB/s", machine.of(ConstantRole::HostLink) / 1e9)),
                 ("training.optimizer.offload_fraction", plan.training.optimizer.offload_fraction.to_string()),
                 ("training.offload.modules", format!("[{}]", plan.training.offload.modules.join(", "))),
             ],
@@ -248,7 +248,7 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
 }
 
 fn bucket_text(setup: &Setup, machine: &Machine) -> String {
-    match bucket(machine, Role::BucketElements, &setup.data) {
+    match bucket(machine, ConstantRole::BucketElements, &setup.data) {
         Some(elements) => format!("{elements} or more"),
         None if setup.data.by_layer => "those of a layer".to_owned(),
         None => "all, since nothing overlaps".to_owned(),

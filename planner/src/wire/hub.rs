@@ -82,7 +82,7 @@ tagged! {
             problems: Vec<String>,
             /// What the hub's machine has for ranks; one that does not say has no GPU.
             #[serde(default)]
-            machine: Machine,
+            machine: MachineFacts,
         },
         /// What the hub can run has changed, as it does while a worker is still being built.
         Problems {
@@ -126,7 +126,7 @@ tagged! {
 /// What a machine has for ranks, as a hub tells its pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Machine {
+pub struct MachineFacts {
     /// GPUs that a CUDA program sees.
     pub gpus: u64,
     /// What the driver calls the first of them; empty where it does not say.

@@ -494,7 +494,7 @@ pub struct Trace {
 pub struct TracedStep {
     /// What was done.
     #[serde(flatten)]
-    pub did: stage_step::Step,
+    pub did: stage_step::StageStep,
     /// Seconds from the start of the training step.
     pub start: f64,
     /// Seconds that it took; of a receive with waiting.

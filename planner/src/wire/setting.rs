@@ -50,7 +50,7 @@ pub struct Setting {
     /// Whether a form has buttons that step through the values that are valid in the plan.
     pub stepped: bool,
     /// Its axis, where a search may choose it.
-    pub axis: Option<Axis>,
+    pub axis: Option<SearchAxis>,
     about: &'static str,
 }
 
@@ -140,7 +140,7 @@ pub enum Amount {
 
 /// An axis that a search may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Axis {
+pub struct SearchAxis {
     /// Its name in `choose`.
     pub name: &'static str,
     /// Whether `all` opens it, too.
@@ -335,12 +335,12 @@ impl Setting {
 
     /// The same that a search may choose whenever anything is left open.
     pub(super) const fn open(self, name: &'static str) -> Setting {
-        Setting { axis: Some(Axis { name, in_all: true }), ..self }
+        Setting { axis: Some(SearchAxis { name, in_all: true }), ..self }
     }
 
     /// The same that a search may choose where it is named.
     pub(super) const fn open_if_named(self, name: &'static str) -> Setting {
-        Setting { axis: Some(Axis { name, in_all: false }), ..self }
+        Setting { axis: Some(SearchAxis { name, in_all: false }), ..self }
     }
 
     /// The same at its place in a plan file.

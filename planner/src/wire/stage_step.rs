@@ -53,7 +53,7 @@ pub struct Transfer {
 /// What a stage does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum StageStep {
     /// Is ready to take what another stage sends, from here on.
     Expect(Transfer),
     /// Waits for what it expects.

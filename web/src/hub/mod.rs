@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::channel::mpsc;
 use leptos::prelude::*;
 use planner::run::RunRecord;
-use planner::wire::{GoingOn, Machine, PlanFile, RunState, RunSummary, ToHub, ToPage};
+use planner::wire::{GoingOn, MachineFacts, PlanFile, RunState, RunSummary, ToHub, ToPage};
 
 use crate::state::start;
 
@@ -27,7 +27,7 @@ pub enum Connection {
         /// What the hub can't do, in sentences.
         problems: Vec<String>,
         /// What its machine has for ranks.
-        machine: Machine,
+        machine: MachineFacts,
     },
     /// Lost; the next attempt follows.
     Waiting {
@@ -166,7 +166,7 @@ impl Hub {
     }
 
     /// What the hub's machine has for ranks, tracked; none while it is not connected to.
-    pub fn machine(self) -> Option<Machine> {
+    pub fn machine(self) -> Option<MachineFacts> {
         self.connection.with(|connection| match connection {
             Connection::Connected { machine, .. } => Some(machine.clone()),
             _ => None,

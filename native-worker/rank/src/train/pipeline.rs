@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::schedule::{self, Action, ActionKind, Payload, Pipeline, Step, Transfer};
+use planner::schedule::{self, Action, ActionKind, Payload, Pipeline, StageStep, Transfer};
 use planner::wire::{Trace, TracedStep};
 use tch::Tensor;
 
@@ -24,7 +24,7 @@ pub(super) struct Stage {
     pipeline: Pipeline,
     stage: u64,
     group: GroupId,
-    steps: Vec<Step>,
+    steps: Vec<StageStep>,
     /// Whether there are forwards alone, of data that is held out.
     evaluates: bool,
 }
@@ -130,19 +130,21 @@ impl Stage {
         let mut left = self.steps.as_slice();
         while let Some(first) = left.first() {
             // Messages that follow each other go side by side.
-            let messages =
-                left.iter().take_while(|step| matches!(step, Step::Send(_) | Step::Expect(_))).count();
+            let messages = left
+                .iter()
+                .take_while(|step| matches!(step, StageStep::Send(_) | StageStep::Expect(_)))
+                .count();
             let (did, after) = left.split_at(messages.max(1));
             left = after;
             let began = start.elapsed().as_secs_f64();
             match first {
-                Step::Send(_) | Step::Expect(_) => running.exchange(did, clock)?,
-                Step::Receive(transfer) => running.receive(transfer, clock)?,
-                Step::Compute(action) => running.compute(action, clock)?,
+                StageStep::Send(_) | StageStep::Expect(_) => running.exchange(did, clock)?,
+                StageStep::Receive(transfer) => running.receive(transfer, clock)?,
+                StageStep::Compute(action) => running.compute(action, clock)?,
             }
             // To expect takes no time, and goes with the send before it.
             let seconds = start.elapsed().as_secs_f64() - began;
-            for did in did.iter().filter(|did| !matches!(did, Step::Expect(_))) {
+            for did in did.iter().filter(|did| !matches!(did, StageStep::Expect(_))) {
                 if trace.steps.len() < MAX_TRACED {
                     trace.steps.push(TracedStep { did: *did, start: began, seconds });
                 } else {
@@ -160,24 +162,24 @@ impl Stage {
 
 impl<'r> Running<'r, '_> {
     /// Sends and expects.
-    fn exchange(&mut self, messages: &[Step], clock: &mut Clock<'_>) -> anyhow::Result<()> {
+    fn exchange(&mut self, messages: &[StageStep], clock: &mut Clock<'_>) -> anyhow::Result<()> {
         let (world, group) = (self.trainer.world, self.stage.group);
         let form = self.trainer.model.stream_form(world, self.trainer.device);
         let (mut sends, mut froms, mut expects) = (Vec::new(), Vec::new(), Vec::new());
         let mut payloads = Vec::new();
         for message in messages {
             match message {
-                Step::Send(Transfer { payload, peer, .. }) => {
+                StageStep::Send(Transfer { payload, peer, .. }) => {
                     let data = self.made.take().context("a stage sends what it did not make")?;
                     sends.push((usize::try_from(*peer)?, data));
                     payloads.push(*payload);
                 }
-                Step::Expect(Transfer { payload, microbatch, chunk, peer }) => {
+                StageStep::Expect(Transfer { payload, microbatch, chunk, peer }) => {
                     froms.push(usize::try_from(*peer)?);
                     expects.push((*payload, *chunk, *microbatch));
                     payloads.push(*payload);
                 }
-                Step::Receive(_) | Step::Compute(_) => {}
+                StageStep::Receive(_) | StageStep::Compute(_) => {}
             }
         }
         // A send comes first, and is what takes time.

@@ -111,9 +111,9 @@ fn the_schedule_is_executed_as_planned_and_recorded() {
             .collect();
         assert_eq!(traces.iter().map(|trace| trace.step).collect::<Vec<_>>(), [1, 2, 3]);
         for (trace, step) in traces.iter().zip(run.steps(rank)) {
-            let did: Vec<schedule::Step> = trace.steps.iter().map(|step| step.did).collect();
+            let did: Vec<schedule::StageStep> = trace.steps.iter().map(|step| step.did).collect();
             let mut planned = schedule::steps(&pipeline, rank as u64);
-            planned.retain(|step| !matches!(step, schedule::Step::Expect(_)));
+            planned.retain(|step| !matches!(step, schedule::StageStep::Expect(_)));
             assert_eq!((did, trace.left_out), (planned, 0));
             let mut end = 0.0;
             for traced in &trace.steps {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use batch::runspec::{
-    Container, Detected, Installation, Invocation, Packages, PackagesFrom, Plain, Repo, UvRun, allows,
+    Detected, InContainer, Installation, Invocation, Packages, PackagesFrom, Plain, Repo, UvRun, allows,
     container_project, container_steps, installation, start_in, sync,
 };
 use planner::Finding;
@@ -51,7 +51,7 @@ impl Context<'_> {
         let own_uv = home.join("uv");
         let uv_path = text(&uv.clone().unwrap_or_else(|| own_uv.join("bin/uv")))?;
         let (project_folder, environment_text) = (text(&home.join("project"))?, text(&environment)?);
-        let (mut made, start) = container_steps(&Container {
+        let (mut made, start) = container_steps(&InContainer {
             uv: &uv_path,
             interpreter: &interpreter,
             environment: &environment_text,

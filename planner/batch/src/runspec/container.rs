@@ -13,7 +13,7 @@ use planner::finding::Finding;
 
 /// Where things are for a start in a container.
 #[derive(Debug, Clone, Copy)]
-pub struct Container<'a> {
+pub struct InContainer<'a> {
     /// The program uv.
     pub uv: &'a str,
     /// The container's interpreter.
@@ -113,8 +113,8 @@ fn join(folder: &str, path: &str) -> String {
 }
 
 /// The steps that make the environment, and the start on it.
-pub fn container_steps(container: &Container<'_>) -> (Vec<Invocation>, Invocation) {
-    let Container { uv, interpreter, environment, project, extras, run } = *container;
+pub fn container_steps(container: &InContainer<'_>) -> (Vec<Invocation>, Invocation) {
+    let InContainer { uv, interpreter, environment, project, extras, run } = *container;
     let within = |invocation| within(environment, invocation);
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let make = Invocation {

@@ -12,13 +12,13 @@ const MAX_DEPTH: usize = 64;
 
 /// A profile, with everything that it extends laid under it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Profile {
+pub struct LaidProfile {
     /// Its name.
     pub name: String,
     pub(super) table: Table,
 }
 
-impl Profile {
+impl LaidProfile {
     pub(super) fn fields(&self) -> Fields<'_> {
         Fields::new(&self.table, "profile")
     }
@@ -29,7 +29,7 @@ impl Profile {
 /// # Errors
 /// When the file is not TOML, the profile or one that it extends is not there (with those that are), or profiles
 /// extend one another in a circle.
-pub fn profile(path: &str, text: &str, name: &str) -> Result<Profile, Box<Finding>> {
+pub fn profile(path: &str, text: &str, name: &str) -> Result<LaidProfile, Box<Finding>> {
     let document = document::parse_file(path, text)?;
     let names: Vec<&str> = document
         .iter()
@@ -85,7 +85,7 @@ pub fn profile(path: &str, text: &str, name: &str) -> Result<Profile, Box<Findin
         merge(&mut merged, table);
     }
     merged.remove("extends");
-    Ok(Profile { name: name.to_owned(), table: merged })
+    Ok(LaidProfile { name: name.to_owned(), table: merged })
 }
 
 /// Lays `over` onto `under`: tables are merged, everything else is replaced.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::document::Fields;
-use super::profile::Profile;
+use super::profile::LaidProfile;
 use super::spec::{self, Gpus, MAX_NODES, Runspec};
 use planner::finding::{Finding, nearest_names};
 
@@ -126,9 +126,13 @@ pub struct SlurmSettings {
 ///
 /// # Errors
 /// When a value of the profile is of the wrong kind, or it names an executor that does not exist or is not run here.
-pub fn settings(spec: &Runspec, profile: Option<&Profile>, batch: bool) -> Result<Settings, Box<Finding>> {
+pub fn settings(
+    spec: &Runspec,
+    profile: Option<&LaidProfile>,
+    batch: bool,
+) -> Result<Settings, Box<Finding>> {
     let empty = toml::Table::new();
-    let fields = profile.map_or(Fields::new(&empty, "profile"), Profile::fields);
+    let fields = profile.map_or(Fields::new(&empty, "profile"), LaidProfile::fields);
     let of_profile = spec::gpus(fields, "gpus_per_node")?;
     let gpus_per_node = of_profile.or(Some(spec.gpus_per_node));
     let asked = fields.loose_text("nproc_per_node")?.map(|text| Processes::parse(&text)).transpose()?;

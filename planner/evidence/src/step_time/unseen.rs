@@ -10,7 +10,7 @@ use super::{Case, cases_told};
 use crate::BUNDLED;
 use crate::asked::{SOURCES, Source, Told};
 use planner::cluster::{Generation, gpu};
-use planner::time::{Class, Ranges, Runs, Said};
+use planner::time::{Ranges, RunClass, Runs, Said};
 
 /// What was left out when the constants of a split were fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -275,7 +275,7 @@ fn ranges_of(rows: &[Row]) -> Result<Ranges, String> {
         let own = least(of(Said::Own), known);
         let others = least(of(Said::Others), own.or(known));
         let nothing = least(of(Said::Nothing), others.or(own).or(known));
-        Class { known, own, others, nothing, runs: runs.into_values().collect(), name }
+        RunClass { known, own, others, nothing, runs: runs.into_values().collect(), name }
     };
     // Of Megatron Bridge, whose tables have the most GPUs: four of Blackwell, and one of Hopper.
     let on_other = |alone: bool| {

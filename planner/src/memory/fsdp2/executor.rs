@@ -10,10 +10,10 @@ use crate::memory::head::{HeadBytes, head};
 use crate::memory::layer::norm;
 use crate::memory::moe::{executor_backward, routed_tokens};
 use crate::memory::native;
-use crate::memory::parts::{Part, Saved};
+use crate::memory::parts::{SavedBytes, Saver};
 use crate::memory::phases::UPDATED_AT_ONCE;
-use crate::memory::setting::Setting;
-use crate::memory::stage::Terms;
+use crate::memory::setting::PlanTerms;
+use crate::memory::stage::LayerTerms;
 use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
 use crate::schedule::{Action, ActionKind, Pipeline, live_chunks};
@@ -23,7 +23,7 @@ use crate::units::{Dtype, Wide};
 
 /// The most of a layer's backward where gradients of weights stay until all of their unit are there, and where each is added to
 /// those that wait as soon as it is there.
-fn backward(terms: &Terms<'_>, kind: LayerKind) -> (Wide, Wide) {
+fn backward(terms: &LayerTerms<'_>, kind: LayerKind) -> (Wide, Wide) {
     let (at, all) = (&terms.at, terms.layer(kind).backward);
     if native::is_split(at.plan) {
         // Gradients of weights are made apart.
@@ -49,7 +49,7 @@ fn backward(terms: &Terms<'_>, kind: LayerKind) -> (Wide, Wide) {
 #[derive(Debug, Clone, Copy, Default)]
 struct Fed {
     /// Of what the layer saves.
-    saved: Saved,
+    saved: SavedBytes,
     /// Of what it recomputes.
     again: Wide,
     /// Elements of its weights.
@@ -57,13 +57,13 @@ struct Fed {
 }
 
 impl Fed {
-    fn of(terms: &Terms<'_>, kind: LayerKind, bytes: &TorchLayer) -> Option<Fed> {
+    fn of(terms: &LayerTerms<'_>, kind: LayerKind, bytes: &TorchLayer) -> Option<Fed> {
         let (at, known) = (&terms.at, terms.layer(kind));
         let first = Wide::of(if at.plan.model.gated { 2 } else { 1 });
         let matrices = |width: Wide| (first + 1) * at.hidden * width;
-        let (parts, module): (&[Part], _) = match kind.mlp {
-            Mlp::Dense => (&[Part::Mlp], "mlp"),
-            Mlp::Moe => (&[Part::Router, Part::Experts, Part::SharedExperts], "moe"),
+        let (parts, module): (&[Saver], _) = match kind.mlp {
+            Mlp::Dense => (&[Saver::Mlp], "mlp"),
+            Mlp::Moe => (&[Saver::Router, Saver::Experts, Saver::SharedExperts], "moe"),
             Mlp::Linear | Mlp::None => return None,
         };
         if at.plan.model.no_pre_norms {
@@ -80,17 +80,17 @@ impl Fed {
         };
         // The norm's output is given back too.
         let output = norm(at) - at.stream();
-        let mut kept = Saved::of(Part::Norms, output);
+        let mut kept = SavedBytes::of(Saver::Norms, output);
         parts.iter().for_each(|&part| kept.put(part, known.saved.get(part)));
         let selected = at.recomputes(module);
         Some(match at.plan.training.recompute {
             Granularity::Full => {
                 let selected = if selected { known.recomputed } else { Wide::ZERO };
-                Fed { saved: Saved::default(), again: kept.total() + selected, weights }
+                Fed { saved: SavedBytes::default(), again: kept.total() + selected, weights }
             }
             _ if selected => {
                 let again = bytes.whole.saturating_sub(bytes.saved.total());
-                Fed { saved: Saved::default(), again, weights }
+                Fed { saved: SavedBytes::default(), again, weights }
             }
             _ => Fed { saved: kept, again: Wide::ZERO, weights },
         })
@@ -109,10 +109,10 @@ struct Known {
 }
 
 /// One layer of a kind.
-pub(super) fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
+pub(super) fn layer(terms: &LayerTerms<'_>, kind: LayerKind) -> TorchLayer {
     let (at, known) = (&terms.at, terms.layer(kind));
     let saved = match at.plan.training.recompute {
-        Granularity::Full => Saved::of(Part::Norms, at.stream()),
+        Granularity::Full => SavedBytes::of(Saver::Norms, at.stream()),
         Granularity::Selective | Granularity::None => known.saved,
     };
     // The activated half of a gated unit beside what is made of it.
@@ -126,10 +126,10 @@ pub(super) fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
 }
 
 /// What a chunk makes for itself before its layers, for one micro batch.
-fn of_chunk(at: &Setting<'_>, embedding: bool) -> Saved {
-    let mut saved = Saved::of(Part::Attention, native::rotation_tables(at));
+fn of_chunk(at: &PlanTerms<'_>, embedding: bool) -> SavedBytes {
+    let mut saved = SavedBytes::of(Saver::Attention, native::rotation_tables(at));
     if embedding {
-        saved.put(Part::Embedding, native::token_numbers(at));
+        saved.put(Saver::Embedding, native::token_numbers(at));
     }
     saved
 }
@@ -148,7 +148,7 @@ fn shown(plan: &Pipeline, stage: u64) -> (Pipeline, u64) {
 
 /// A walk under way.
 struct Walk<'a> {
-    at: Setting<'a>,
+    at: PlanTerms<'a>,
     units: &'a [Gathered],
     chunks: Vec<Chunk>,
     layers: Vec<Known>,
@@ -164,7 +164,7 @@ struct Walk<'a> {
     waits: bool,
     added: bool,
     /// What is saved, by all micro batches in flight.
-    live: Saved,
+    live: SavedBytes,
     /// Backwards begun of each chunk.
     backwards: Vec<u64>,
     found: Vec<Moment>,
@@ -180,7 +180,7 @@ pub(super) fn updated_at_once(plan: &Plan, units: &[Gathered]) -> Wide {
 /// All moments of a step that can be its fullest, on the fullest rank of `stage`, which has these units and updates so many elements
 /// of a parameter at most.
 pub(super) fn walk(
-    terms: &Terms<'_>,
+    terms: &LayerTerms<'_>,
     stage: u64,
     units: &[Gathered],
     handling: &Handling,
@@ -211,15 +211,15 @@ pub(super) fn walk(
         reduce: Wide::from(handling.reduce.size()),
         waits: handling.waits,
         added: handling.reduce == handling.compute,
-        live: Saved::default(),
+        live: SavedBytes::default(),
         backwards: vec![0; chunks.len()],
         found: Vec::new(),
         layers,
         chunks,
     };
     let (pipeline, more) = shown(&plan.pipeline(), stage);
-    let of_all: Saved =
-        (0..walk.chunks.len()).fold(Saved::default(), |sum, chunk| sum + walk.saved_by(chunk));
+    let of_all: SavedBytes =
+        (0..walk.chunks.len()).fold(SavedBytes::default(), |sum, chunk| sum + walk.saved_by(chunk));
     let each = more / (walk.chunks.len() as u64).max(1);
     walk.live = of_all.times(Wide::from(each));
     step(plan, stage, units, handling, &pipeline, |action, event, alive| {
@@ -260,8 +260,8 @@ impl Walk<'_> {
     }
 
     /// What a chunk saves for a micro batch.
-    fn saved_by(&self, chunk: usize) -> Saved {
-        let Some(chunk) = self.chunks.get(chunk) else { return Saved::default() };
+    fn saved_by(&self, chunk: usize) -> SavedBytes {
+        let Some(chunk) = self.chunks.get(chunk) else { return SavedBytes::default() };
         let layers = chunk.layers.clone().map(|number| self.layer(number).saved);
         let own = layers.fold(of_chunk(&self.at, chunk.embedding), |sum, saved| sum + saved);
         if chunk.loss { own + self.module.saved + self.head.saved } else { own }
@@ -367,7 +367,7 @@ impl Walk<'_> {
         let stream = self.at.stream();
         let end = Alive { gradients: alive.gradients + self.fresh(section, chunk), ..alive };
         let norm = native::norm_backward(&self.at);
-        self.note("backward", self.live + Saved::of(Part::Norms, 3 * stream), end, norm);
+        self.note("backward", self.live + SavedBytes::of(Saver::Norms, 3 * stream), end, norm);
     }
 
     /// Backward of a part without gradients of weights: what those need is kept, inputs of matrices and the gradients of their outputs,
@@ -375,12 +375,12 @@ impl Walk<'_> {
     fn backward_of_inputs(&mut self, compute: Compute, alive: Alive) {
         if compute == Compute::Head {
             self.note("head", self.live, alive, self.at.size * self.at.full * self.at.hidden);
-            self.live = self.live - Saved::of(Part::Head, self.at.stream());
+            self.live = self.live - SavedBytes::of(Saver::Head, self.at.stream());
         }
         let Some(bytes) = self.of(compute) else { return };
         let recomputed = bytes.whole.saturating_sub(bytes.saved.total());
         self.note("backward", self.live, alive, recomputed + bytes.backward);
-        self.live = self.live - bytes.saved + Saved::of(Part::Mlp, self.for_weights(compute, &bytes));
+        self.live = self.live - bytes.saved + SavedBytes::of(Saver::Mlp, self.for_weights(compute, &bytes));
     }
 
     /// What a layer, or a module, keeps for those.
@@ -394,8 +394,8 @@ impl Walk<'_> {
         if compute == Compute::Head {
             let output = Alive { gradients: alive.gradients + self.param * self.of_output(), ..alive };
             self.note("head", self.live, output, Wide::ZERO);
-            let kept = self.of_one_head().get(Part::Head).saturating_sub(self.at.stream());
-            self.live = self.live - Saved::of(Part::Head, kept);
+            let kept = self.of_one_head().get(Saver::Head).saturating_sub(self.at.stream());
+            self.live = self.live - SavedBytes::of(Saver::Head, kept);
         }
         let Some(bytes) = self.of(compute) else { return };
         let section = match compute {
@@ -406,7 +406,7 @@ impl Walk<'_> {
         let of_section = self.units.iter().filter(|unit| unit.section == section);
         let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Wide::ZERO);
         self.note("backward", self.live, alive, self.param * largest);
-        self.live = self.live - Saved::of(Part::Mlp, self.for_weights(compute, &bytes));
+        self.live = self.live - SavedBytes::of(Saver::Mlp, self.for_weights(compute, &bytes));
         let end = Alive { gradients: alive.gradients + self.fresh(section, chunk), ..alive };
         self.note("backward", self.live, end, Wide::ZERO);
     }
@@ -415,7 +415,7 @@ impl Walk<'_> {
     fn backward_done(&mut self, chunk: usize, kind: ActionKind, alive: Alive) {
         let embeds = self.chunks.get(chunk).is_some_and(|chunk| chunk.embedding);
         let own = of_chunk(&self.at, embeds);
-        let words = Saved::of(Part::Embedding, own.get(Part::Embedding));
+        let words = SavedBytes::of(Saver::Embedding, own.get(Saver::Embedding));
         let given_back = match kind {
             ActionKind::BackwardInput => own - words,
             ActionKind::BackwardWeight => words,
@@ -431,12 +431,12 @@ impl Walk<'_> {
     }
 
     /// What one of the losses has kept.
-    fn of_one_head(&self) -> Saved {
-        Saved::of(Part::Head, self.head.saved.get(Part::Head) / Wide::from(1 + self.modules))
+    fn of_one_head(&self) -> SavedBytes {
+        SavedBytes::of(Saver::Head, self.head.saved.get(Saver::Head) / Wide::from(1 + self.modules))
     }
 
     /// What those have kept that forward has been through, before the chunk's forward is done.
-    fn of_heads(&self) -> Saved {
+    fn of_heads(&self) -> SavedBytes {
         self.of_one_head().times(Wide::from(self.heads))
     }
 
@@ -449,7 +449,7 @@ impl Walk<'_> {
             // The sum is made beside both, when the loss has given back what it kept.
             let sum = Alive { gradients: output.gradients + made, ..alive };
             let live = self.live - self.of_one_head();
-            self.note("head", live + Saved::of(Part::Head, 2 * self.at.stream()), sum, Wide::ZERO);
+            self.note("head", live + SavedBytes::of(Saver::Head, 2 * self.at.stream()), sum, Wide::ZERO);
         }
         if self.heads < self.modules {
             self.live = self.live - self.of_one_head();
@@ -468,13 +468,13 @@ impl Walk<'_> {
         match at {
             At::Reducing(Section::Root) => self.note("reduction", self.live, alive, Wide::ZERO),
             At::Reducing(_) | At::Summing(_) => {
-                self.note("backward", self.live + Saved::of(Part::Norms, stream), alive, stream);
+                self.note("backward", self.live + SavedBytes::of(Saver::Norms, stream), alive, stream);
             }
             At::Adding(section) if !self.adds(chunk) && self.has_gradients(section, chunk) => {
                 // The first are copied, the others are brought into the type of those that wait, one by one.
                 let of_section = self.units.iter().filter(|unit| unit.section == section);
                 let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Wide::ZERO);
-                let saved = self.live + Saved::of(Part::Norms, stream);
+                let saved = self.live + SavedBytes::of(Saver::Norms, stream);
                 self.note("backward", saved, alive, self.reduce * largest);
             }
             _ => {}
@@ -487,7 +487,7 @@ impl Walk<'_> {
         matches!(section, Section::Layer(_) | Section::Mtp(_)) || at_an_end()
     }
 
-    fn note(&mut self, phase: &'static str, activations: Saved, alive: Alive, temporaries: Wide) {
+    fn note(&mut self, phase: &'static str, activations: SavedBytes, alive: Alive, temporaries: Wide) {
         self.found.push(Moment {
             phase,
             activations,

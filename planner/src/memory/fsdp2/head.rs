@@ -1,7 +1,7 @@
 //! Output layer and loss under torch: log-softmax and its gradients, in the type that the trainer asks for.
 
-use crate::memory::parts::{Part, Saved};
-use crate::memory::setting::Setting;
+use crate::memory::parts::{SavedBytes, Saver};
+use crate::memory::setting::PlanTerms;
 use crate::shard::padded_vocabulary;
 use crate::shard::tp_plan::logits_are_gathered;
 use crate::units::Wide;
@@ -10,7 +10,7 @@ use crate::units::Wide;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Loss {
     /// Kept between the loss and its backward: norm's input and output, log-probabilities, logits that the loop holds.
-    pub saved: Saved,
+    pub saved: SavedBytes,
     /// Gradients of log-probabilities and of logits.
     pub transient: Wide,
     /// Gradient of the logits in the compute type, while the output layer's backward runs.
@@ -22,7 +22,7 @@ pub(super) struct Loss {
 }
 
 /// The loss of a model with so many prediction modules on this stage.
-pub(super) fn loss(at: &Setting<'_>, modules: u64) -> Loss {
+pub(super) fn loss(at: &PlanTerms<'_>, modules: u64) -> Loss {
     let (plan, settings) = (at.plan, &at.plan.layout.fsdp);
     let parts = if logits_are_gathered(plan) { Wide::of(1) } else { at.tp };
     let logits = at.full * Wide::from(padded_vocabulary(plan)).div_ceil(parts);
@@ -36,7 +36,7 @@ pub(super) fn loss(at: &Setting<'_>, modules: u64) -> Loss {
     // torch's loss over cut columns keeps the one-hot part, the exponentials and their sum beside the result.
     let gradients = if parts > Wide::of(1) { 3 } else { 2 };
     Loss {
-        saved: Saved::of(Part::Head, heads * (2 * at.stream() + gathered + wide * logits)),
+        saved: SavedBytes::of(Saver::Head, heads * (2 * at.stream() + gathered + wide * logits)),
         transient: gradients * wide * logits,
         gradient: at.size * logits,
         held,

@@ -5,9 +5,9 @@ use crate::plan::Plan;
 use crate::settings::Granularity;
 
 use crate::memory::moe::routed_tokens;
-use crate::memory::parts::{Part, Saved};
-use crate::memory::setting::Setting;
-use crate::memory::stage::Terms;
+use crate::memory::parts::{SavedBytes, Saver};
+use crate::memory::setting::PlanTerms;
+use crate::memory::stage::LayerTerms;
 use crate::units::Wide;
 
 use super::{executor, operators};
@@ -16,7 +16,7 @@ use super::{executor, operators};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TorchLayer {
     /// Kept from forward to backward.
-    pub saved: Saved,
+    pub saved: SavedBytes,
     /// Everything that backward needs, recomputed or kept.
     pub whole: Wide,
     /// Temporaries of forward beside that.
@@ -26,7 +26,7 @@ pub(crate) struct TorchLayer {
 }
 
 /// One layer of a kind.
-pub(crate) fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
+pub(crate) fn layer(terms: &LayerTerms<'_>, kind: LayerKind) -> TorchLayer {
     if terms.at.plan.is_computed_by_the_worker() {
         return executor::layer(terms, kind);
     }
@@ -35,18 +35,18 @@ pub(crate) fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
     let extra = unfused(at, kind);
     let mut kept = known.saved;
     let mut again = known.recomputed;
-    let module = if kind.mlp == Mlp::Moe { ("moe", Part::Experts) } else { ("mlp", Part::Mlp) };
+    let module = if kind.mlp == Mlp::Moe { ("moe", Saver::Experts) } else { ("mlp", Saver::Mlp) };
     if at.recomputes(module.0) {
         again += extra;
     } else {
         kept.put(module.1, extra);
     }
-    kept.put(Part::Norms, gathered_inputs(at, kind));
+    kept.put(Saver::Norms, gathered_inputs(at, kind));
     let whole = kept.total() + again;
     let settings = &at.plan.layout.fsdp;
     let saved = match at.plan.training.recompute {
         _ if !settings.checkpoints_language => kept,
-        Granularity::Full => Saved::of(Part::Norms, at.stream()),
+        Granularity::Full => SavedBytes::of(Saver::Norms, at.stream()),
         Granularity::Selective if settings.checkpoints_matmuls => operators::saved(at, kind).unwrap_or(kept),
         Granularity::Selective | Granularity::None => kept,
     };
@@ -59,7 +59,7 @@ pub(crate) fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
 }
 
 /// A multi-token-prediction module.
-pub(super) fn mtp_module(terms: &Terms<'_>) -> TorchLayer {
+pub(super) fn mtp_module(terms: &LayerTerms<'_>) -> TorchLayer {
     let layers = terms.at.plan.model.mtp_kinds().into_iter().map(|kind| layer(terms, kind));
     layers.fold(TorchLayer::default(), |sum, next| TorchLayer {
         saved: sum.saved + next.saved,
@@ -70,7 +70,7 @@ pub(super) fn mtp_module(terms: &Terms<'_>) -> TorchLayer {
 }
 
 /// Sequence parallelism gathers the input of column-cut matrices, and the gradient comes back as wide.
-fn gathered(at: &Setting<'_>) -> Wide {
+fn gathered(at: &PlanTerms<'_>) -> Wide {
     if at.tp > Wide::of(1) { 2 * at.size * at.full * at.hidden } else { Wide::ZERO }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn compiles_whole_sequences(plan: &Plan) -> bool {
 }
 
 /// Those tensors, which operators that run one by one give back sooner.
-fn wide_tensors(at: &Setting<'_>) -> Wide {
+fn wide_tensors(at: &PlanTerms<'_>) -> Wide {
     if compiles_whole_sequences(at.plan) {
         COMPILED_WIDE_TENSORS * at.size * at.full * at.hidden
     } else {
@@ -95,13 +95,13 @@ fn wide_tensors(at: &Setting<'_>) -> Wide {
 
 /// torch's matrices keep the gathered inputs, of attention and of the MLP, where Megatron-Core keeps this rank's slice
 /// and gathers again.
-fn gathered_inputs(at: &Setting<'_>, kind: LayerKind) -> Wide {
+fn gathered_inputs(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
     let parts = Wide::from(at.plan.model.mixer(kind).is_some()) + Wide::from(kind.mlp == Mlp::Dense);
     at.widths.input(parts * at.full.saturating_sub(at.local) * at.hidden)
 }
 
 /// Elements of a rank's keys and values each, spread over the query heads as trainers hand them to torch's attention.
-fn spread_keys(at: &Setting<'_>, kind: LayerKind) -> Wide {
+fn spread_keys(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
     match at.plan.model.mixer(kind) {
         Some(MixerRef::Attention(&Attention::Gqa { heads, head_dim, .. })) if at.cp > Wide::of(1) => {
             at.full * Wide::from(heads) / at.tp * Wide::from(head_dim)
@@ -112,19 +112,19 @@ fn spread_keys(at: &Setting<'_>, kind: LayerKind) -> Wide {
 
 /// Context parallelism gathers keys and values of all ranks at once (torch's `_AllGatherRotater`, the default), beside
 /// this rank's put together.
-fn ring(at: &Setting<'_>, kind: LayerKind) -> Wide {
+fn ring(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
     2 * at.size * spread_keys(at, kind) * (at.cp + 1)
 }
 
 /// The same in backward, where gradients of queries, keys and values are summed in fp32 and those of keys and values go
 /// round, sent and received.
-fn ring_backward(at: &Setting<'_>, kind: LayerKind) -> Wide {
+fn ring_backward(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
     ring(at, kind) + (3 + 2 * 2) * 4 * spread_keys(at, kind)
 }
 
 /// What single operators keep that fused ones don't: the activated gate beside gate, up projection and product; sorted,
 /// padded and weighted tokens of experts.
-fn unfused(at: &Setting<'_>, kind: LayerKind) -> Wide {
+fn unfused(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
     let model = &at.plan.model;
     if at.plan.layout.fsdp.compiled {
         return Wide::ZERO;

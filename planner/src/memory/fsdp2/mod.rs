@@ -21,18 +21,18 @@ pub(super) use layer::{COMPILED_WIDE_TENSORS, compiles_whole_sequences, layer as
 pub use walk::Moment;
 
 use super::phases::Phase;
-use super::stage::Terms;
+use super::stage::LayerTerms;
 use crate::plan::Plan;
 use crate::shard::RankShards;
 use crate::shard::fsdp::Handling;
 use crate::units::Wide;
 
 /// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
-pub fn moments(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
+pub fn moments(terms: &LayerTerms<'_>, stage: u64) -> Vec<Moment> {
     walked(terms, stage, &Gathered::of_stage(terms.at.plan, stage))
 }
 
-fn walked(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
+fn walked(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
     match terms.at.plan.is_computed_by_the_worker() {
         true => {
             let plan = terms.at.plan;
@@ -43,13 +43,13 @@ fn walked(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
 }
 
 /// The phases of a step of a stage with these units, each at its fullest moment.
-pub(super) fn phases(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Phase> {
+pub(super) fn phases(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Vec<Phase> {
     fullest(walked(terms, stage, units))
 }
 
 /// The phases of a step of a plan for Megatron-FSDP whose gradients are split, as the worker carries it out: `terms` are of the plan
 /// that it computes with, `native` are that plan's shards of a rank.
-pub(super) fn phases_of_flat_units(terms: &Terms<'_>, plan: &Plan, native: &RankShards) -> Vec<Phase> {
+pub(super) fn phases_of_flat_units(terms: &LayerTerms<'_>, plan: &Plan, native: &RankShards) -> Vec<Phase> {
     let (units, updated) = Gathered::of_flat_units(plan, native);
     fullest(executor::walk(terms, 0, &units, &Handling::of(plan), updated))
 }

@@ -9,8 +9,8 @@
 use crate::model::{Attention, LayerKind, MixerRef, Mlp, Moe};
 
 use crate::memory::moe::routed_tokens;
-use crate::memory::parts::{Part, Saved};
-use crate::memory::setting::Setting;
+use crate::memory::parts::{SavedBytes, Saver};
+use crate::memory::setting::PlanTerms;
 use crate::units::Wide;
 
 /// Bytes of a score and of the number of the expert that it is for, which the router's choice keeps of each.
@@ -18,14 +18,14 @@ const CHOICE: Wide = Wide::of(4 + 8);
 
 /// The matrix products of a layer in the order in which they run, of which every second is kept.
 struct Products {
-    saved: Saved,
+    saved: SavedBytes,
     compiled: bool,
     count: u64,
 }
 
 impl Products {
     /// The output of the next product.
-    fn put(&mut self, part: Part, bytes: Wide) {
+    fn put(&mut self, part: Saver, bytes: Wide) {
         self.count += 1;
         if !self.count.is_multiple_of(2) {
             self.saved.put(part, bytes);
@@ -33,21 +33,21 @@ impl Products {
     }
 
     /// The output of the next product, which is added to the stream: backward has no use for it, which a compiler sees.
-    fn put_onto_stream(&mut self, part: Part, bytes: Wide) {
+    fn put_onto_stream(&mut self, part: Saver, bytes: Wide) {
         self.put(part, if self.compiled { Wide::ZERO } else { bytes });
     }
 
     /// An output that is kept whatever its number.
-    fn keep(&mut self, part: Part, bytes: Wide) {
+    fn keep(&mut self, part: Saver, bytes: Wide) {
         self.saved.put(part, bytes);
     }
 }
 
 /// What a layer of this kind keeps; none where its operators are not known.
-pub(super) fn saved(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
+pub(super) fn saved(at: &PlanTerms<'_>, kind: LayerKind) -> Option<SavedBytes> {
     let model = &at.plan.model;
     let compiled = at.plan.layout.fsdp.compiled;
-    let mut products = Products { saved: Saved::of(Part::Norms, at.stream()), compiled, count: 0 };
+    let mut products = Products { saved: SavedBytes::of(Saver::Norms, at.stream()), compiled, count: 0 };
     match model.mixer(kind) {
         None => {}
         Some(MixerRef::Attention(attention)) => of_attention(at, attention, &mut products)?,
@@ -55,18 +55,18 @@ pub(super) fn saved(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
     }
     match (kind.mlp, &model.moe) {
         (Mlp::None, _) => {}
-        (Mlp::Linear, _) => products.put_onto_stream(Part::Mlp, at.size * at.full * at.hidden),
+        (Mlp::Linear, _) => products.put_onto_stream(Saver::Mlp, at.size * at.full * at.hidden),
         (Mlp::Moe, Some(moe)) => of_experts(at, moe, &mut products)?,
-        (Mlp::Dense | Mlp::Moe, _) => of_mlp(at, Part::Mlp, Wide::from(model.ffn(kind)), &mut products),
+        (Mlp::Dense | Mlp::Moe, _) => of_mlp(at, Saver::Mlp, Wide::from(model.ffn(kind)), &mut products),
     }
     if at.tp > Wide::of(1) {
         let parts = Wide::from(model.mixer(kind).is_some()) + Wide::from(kind.mlp != Mlp::None);
-        products.keep(Part::Norms, parts * at.stream());
+        products.keep(Saver::Norms, parts * at.stream());
     }
     Some(products.saved)
 }
 
-fn of_attention(at: &Setting<'_>, attention: &Attention, products: &mut Products) -> Option<()> {
+fn of_attention(at: &PlanTerms<'_>, attention: &Attention, products: &mut Products) -> Option<()> {
     let wide = |value: u64| Wide::from(value);
     let tokens = |width: Wide| at.size * at.full * width;
     let heads = wide(attention.heads()) / at.tp;
@@ -75,12 +75,12 @@ fn of_attention(at: &Setting<'_>, attention: &Attention, products: &mut Products
             let query = heads * wide(head_dim);
             let key = wide(kv_heads).div_ceil(at.tp) * wide(head_dim);
             // One matrix makes queries and their gates.
-            products.put(Part::Attention, tokens(if output_gate { 2 * query } else { query }));
+            products.put(Saver::Attention, tokens(if output_gate { 2 * query } else { query }));
             if !shared_kv {
-                products.put(Part::Attention, tokens(key));
+                products.put(Saver::Attention, tokens(key));
             }
             if !shared_kv && !values_are_keys {
-                products.put(Part::Attention, tokens(key));
+                products.put(Saver::Attention, tokens(key));
             }
             query
         }
@@ -95,44 +95,44 @@ fn of_attention(at: &Setting<'_>, attention: &Attention, products: &mut Products
             ..
         } => {
             if let Some(rank) = q_lora_rank {
-                products.put(Part::Attention, tokens(wide(rank)));
+                products.put(Saver::Attention, tokens(wide(rank)));
             }
-            products.put(Part::Attention, tokens(heads * wide(qk_nope_dim + qk_rope_dim)));
-            products.put(Part::Attention, tokens(wide(kv_lora_rank + qk_rope_dim)));
-            products.put(Part::Attention, tokens(heads * wide(qk_nope_dim + v_dim)));
+            products.put(Saver::Attention, tokens(heads * wide(qk_nope_dim + qk_rope_dim)));
+            products.put(Saver::Attention, tokens(wide(kv_lora_rank + qk_rope_dim)));
+            products.put(Saver::Attention, tokens(heads * wide(qk_nope_dim + v_dim)));
             heads * wide(v_dim)
         }
         Attention::Mla { .. } | Attention::Shared { .. } => return None,
     };
-    products.keep(Part::Attention, tokens(attended) + 4 * at.full * heads);
+    products.keep(Saver::Attention, tokens(attended) + 4 * at.full * heads);
     // Each rank's part of the projection is as wide as the whole sequence.
-    products.put_onto_stream(Part::Attention, tokens(at.hidden));
+    products.put_onto_stream(Saver::Attention, tokens(at.hidden));
     Some(())
 }
 
 /// Gate and up projection, or the one matrix in their place, and the projection back.
-fn of_mlp(at: &Setting<'_>, part: Part, width: Wide, products: &mut Products) {
+fn of_mlp(at: &PlanTerms<'_>, part: Saver, width: Wide, products: &mut Products) {
     for _ in 0..if at.plan.model.gated { 2 } else { 1 } {
         products.put(part, at.size * at.full * width / at.tp);
     }
     products.put_onto_stream(part, at.size * at.full * at.hidden);
 }
 
-fn of_experts(at: &Setting<'_>, moe: &Moe, products: &mut Products) -> Option<()> {
+fn of_experts(at: &PlanTerms<'_>, moe: &Moe, products: &mut Products) -> Option<()> {
     if moe.latent_size.is_some() || moe.scaled_branches {
         return None;
     }
     let chosen = at.local * Wide::from(moe.top_k);
-    products.keep(Part::Router, CHOICE * chosen);
+    products.keep(Saver::Router, CHOICE * chosen);
     if at.plan.layout.ep > 1 {
         // What came from the other ranks, and what came back.
-        products.keep(Part::Experts, at.size * at.hidden * (routed_tokens(at) + chosen));
+        products.keep(Saver::Experts, at.size * at.hidden * (routed_tokens(at) + chosen));
     }
     if moe.shared_ffn_hidden_size > 0 {
-        of_mlp(at, Part::SharedExperts, Wide::from(moe.shared_ffn_hidden_size), products);
+        of_mlp(at, Saver::SharedExperts, Wide::from(moe.shared_ffn_hidden_size), products);
     }
     if moe.shared_gate {
-        products.put(Part::SharedExperts, at.size * at.full);
+        products.put(Saver::SharedExperts, at.size * at.full);
     }
     Some(())
 }

@@ -7,8 +7,8 @@ use crate::shard::fsdp::UnitKind;
 use super::gathered::Gathered;
 use super::layer::{TorchLayer, layer, mtp_module};
 use crate::memory::live::{live_chunks, live_of_chunk};
-use crate::memory::parts::Saved;
-use crate::memory::stage::Terms;
+use crate::memory::parts::SavedBytes;
+use crate::memory::stage::LayerTerms;
 use crate::plan::Plan;
 use crate::settings::Schedule;
 use crate::units::Wide;
@@ -59,7 +59,7 @@ pub(super) struct Pieces {
     /// Of the output layer alone, where it is a unit with the norm.
     pub output: Wide,
     /// Activations of micro batches in flight beside the one that is walked.
-    pub others: Saved,
+    pub others: SavedBytes,
     /// Where in the list each chunk begins whose gradients are reduced before the next chunk's are summed.
     apart: Vec<usize>,
 }
@@ -73,7 +73,7 @@ impl Piece {
 
 impl Pieces {
     /// Those of `stage`, whose units these are.
-    pub(super) fn of(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Pieces {
+    pub(super) fn of(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Pieces {
         let plan = terms.at.plan;
         let mut found = Pieces {
             list: Vec::new(),
@@ -81,7 +81,7 @@ impl Pieces {
             root_shard: Wide::ZERO,
             root_head: Wide::ZERO,
             output: Wide::ZERO,
-            others: Saved::default(),
+            others: SavedBytes::default(),
             apart: Vec::new(),
         };
         let param = Wide::from(plan.training.dtype.size());
@@ -165,15 +165,15 @@ fn apart(plan: &Plan, stage: u64, list: &[Piece]) -> Vec<usize> {
 }
 
 /// Saved by the micro batches in flight beside one.
-fn others(terms: &Terms<'_>, stage: u64, list: &[Piece]) -> Saved {
+fn others(terms: &LayerTerms<'_>, stage: u64, list: &[Piece]) -> SavedBytes {
     let plan = terms.at.plan;
     if plan.layout.pp == 1 {
-        return Saved::default();
+        return SavedBytes::default();
     }
     let (most, _) = live_chunks(plan, stage);
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let mut layers = list.iter().filter(|piece| piece.role == Role::Layer);
-    let mut sum = Saved::default();
+    let mut sum = SavedBytes::default();
     for (number, chunk) in chunks.iter().enumerate() {
         let live = live_of_chunk(plan, most, number as u64).saturating_sub(1);
         let modules = if chunk.mtp { plan.model.mtp_layers } else { 0 };

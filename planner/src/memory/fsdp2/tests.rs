@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::layer::layer;
 use super::{Moment, moments};
-use crate::memory::stage::Terms;
+use crate::memory::stage::LayerTerms;
 use crate::memory::{answer, live_chunks};
 use crate::parse::parse_plan;
 use crate::plan::Plan;
@@ -36,7 +36,7 @@ fn layer_elements() -> u64 {
 
 /// The fullest moment of a phase.
 fn fullest(plan: &Plan, phase: &str) -> Moment {
-    let found = moments(&Terms::new(plan), 0).into_iter().filter(|moment| moment.phase == phase);
+    let found = moments(&LayerTerms::new(plan), 0).into_iter().filter(|moment| moment.phase == phase);
     found.max_by(|one, other| one.total().total_cmp(&other.total())).unwrap()
 }
 
@@ -94,7 +94,7 @@ fn context_parallelism_gathers_keys_and_values() {
             plan["layout"] = json!({"cp": cp});
             plan["training"]["seq_len"] = (65_536 * cp).into();
         });
-        u64::from(layer(&Terms::new(&plan), plan.model.layer_kind(0)).forward)
+        u64::from(layer(&LayerTerms::new(&plan), plan.model.layer_kind(0)).forward)
     };
     // Keys and values of 65,536 tokens on a rank, in two bytes.
     let pair = 2 * 2 * 65_536 * 512;
@@ -124,7 +124,7 @@ fn selected(attention: Value, moe: Value, layout: Value) -> u64 {
         plan["layout"]["fsdp"] = json!({"checkpoint_selects": "matmuls"});
         plan["training"]["recompute"] = json!({"granularity": "selective"});
     });
-    u64::from(layer(&Terms::new(&plan), plan.model.layer_kind(0)).saved.total())
+    u64::from(layer(&LayerTerms::new(&plan), plan.model.layer_kind(0)).saved.total())
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn selective_checkpoints_hold_less_than_none() {
             let resolved = Plan::resolve(&parse_plan(&plan.to_string()).unwrap());
             let unknown = resolved.findings.iter().any(|finding| finding.message.contains("not known"));
             let plan = resolved.plan.unwrap_or_else(|| panic!("{}: {:?}", preset.id, resolved.findings));
-            let terms = Terms::new(&plan);
+            let terms = LayerTerms::new(&plan);
             let kinds = plan.model.layer_kinds();
             let kept = |kind: crate::model::LayerKind| u64::from(layer(&terms, kind).saved.total());
             (kinds.iter().map(|&(kind, count)| count * kept(kind)).sum::<u64>(), unknown)

@@ -8,10 +8,10 @@ use super::gathered::Gathered;
 use super::head::{Loss, loss};
 use super::pieces::{Piece, Pieces, Role};
 use crate::layout::chunks_of_stage;
-use crate::memory::parts::{Part, Saved};
+use crate::memory::parts::{SavedBytes, Saver};
 use crate::memory::phases::Phase;
-use crate::memory::setting::Setting;
-use crate::memory::stage::Terms;
+use crate::memory::setting::PlanTerms;
+use crate::memory::stage::LayerTerms;
 use crate::units::Wide;
 
 /// What is alive at one moment beside shards and optimizer state.
@@ -20,7 +20,7 @@ pub struct Moment {
     /// Phase of the step.
     pub phase: &'static str,
     /// Saved activations.
-    pub activations: Saved,
+    pub activations: SavedBytes,
     /// Gathered parameters.
     pub unsharded: Wide,
     /// Buffers of gathers under way.
@@ -67,7 +67,7 @@ struct Sums {
     /// Parameters that stay gathered, and the root.
     staying: Vec<Wide>,
     /// Saved by the pieces, and by the micro batches beside.
-    saved: Vec<Saved>,
+    saved: Vec<SavedBytes>,
     /// Elements of their shards, and of the root's.
     shards: Vec<Wide>,
     /// Elements gathered.
@@ -75,7 +75,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(pieces: &Pieces, base: Saved, param: Wide) -> Sums {
+    fn of(pieces: &Pieces, base: SavedBytes, param: Wide) -> Sums {
         let mut sums = Sums {
             staying: vec![param * pieces.root],
             saved: vec![base],
@@ -95,7 +95,7 @@ impl Sums {
 
 /// Sizes that the whole walk uses.
 struct Walk<'a> {
-    at: Setting<'a>,
+    at: PlanTerms<'a>,
     sums: Sums,
     pieces: Pieces,
     /// Bytes of an element while gathered, reduced, sharded.
@@ -111,7 +111,7 @@ struct Walk<'a> {
 }
 
 /// All moments of a step of torch that can be its fullest.
-pub(super) fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
+pub(super) fn walk(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
     let plan = terms.at.plan;
     let pieces = Pieces::of(terms, stage, units);
     let settings = &plan.layout.fsdp;
@@ -152,7 +152,7 @@ pub(super) fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Mom
 
 /// Receive buffers of torch.distributed.pipelining, one for every micro batch and neighbour, and the outputs of the
 /// stage that wait for their backward.
-fn boundaries(at: &Setting<'_>, stage: u64) -> Wide {
+fn boundaries(at: &PlanTerms<'_>, stage: u64) -> Wide {
     let plan = at.plan;
     if plan.layout.pp == 1 {
         return Wide::ZERO;
@@ -174,7 +174,7 @@ impl Walk<'_> {
     }
 
     /// Saved by the first `count` pieces, and by the micro batches beside.
-    fn saved(&self, count: usize) -> Saved {
+    fn saved(&self, count: usize) -> SavedBytes {
         self.sums.saved[count]
     }
 
@@ -226,7 +226,7 @@ impl Walk<'_> {
         if let Some(piece) = last {
             let output = self.pieces.output;
             let mut again = self.moment("head", layers);
-            again.activations = self.saved(layers) + Saved::of(Part::Head, self.at.stream());
+            again.activations = self.saved(layers) + SavedBytes::of(Saver::Head, self.at.stream());
             again.unsharded = self.staying(layers) + unit;
             again.gather = unit;
             again.scatter = if self.accumulated.is_some() { Wide::ZERO } else { output * self.reduce };
@@ -240,7 +240,7 @@ impl Walk<'_> {
         } else {
             // The output layer's gradient, beside that of the logits, waits for the rest of the root.
             let mut backward = self.moment("head", list.len());
-            backward.activations = self.saved(layers) + Saved::of(Part::Head, 2 * self.at.stream());
+            backward.activations = self.saved(layers) + SavedBytes::of(Saver::Head, 2 * self.at.stream());
             backward.unsharded = self.staying(layers);
             backward.gradients += self.root_gradient();
             backward.temporaries += loss.gradient + loss.waiting;
@@ -290,7 +290,7 @@ impl Walk<'_> {
             let recomputed = piece.bytes.whole.saturating_sub(piece.bytes.saved.total());
             start.temporaries += recomputed + piece.bytes.backward;
             // All of the unit's gradients, its input and that of its first matrices, and gradients of them.
-            end.activations = self.saved(index) + Saved::of(Part::Norms, 2 * self.at.stream());
+            end.activations = self.saved(index) + SavedBytes::of(Saver::Norms, 2 * self.at.stream());
             end.gradients += gradients;
             end.temporaries += 4 * self.at.stream();
             found.extend([start, end]);
@@ -306,7 +306,7 @@ impl Walk<'_> {
     fn reduction(&self, index: usize, ahead: Wide, gradients: Wide) -> Moment {
         let piece = &self.list()[index];
         let mut moment = self.moment("backward", index + 1);
-        moment.activations = self.saved(index) + Saved::of(Part::Norms, self.at.stream());
+        moment.activations = self.saved(index) + SavedBytes::of(Saver::Norms, self.at.stream());
         moment.unsharded = self.staying(index);
         moment.gather = ahead;
         // Accumulated gradients are added to already; of the last parameter the new one is still there.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::Weights;
+use super::WeightFiles;
 use crate::finding::{Finding, clip};
 use crate::model::{Architecture, LayerKind, layer_parameters, outer_parameters};
 
@@ -46,7 +46,11 @@ enum Place {
 
 /// What differs between a model's files and what is planned: how many tensors and parameters there are, and of each layer
 /// that differs the tensors that account for it. Empty `config` says nothing of types and quantisation.
-pub fn compare_weights(config: &Map<String, Value>, model: &Architecture, weights: &Weights) -> Vec<Finding> {
+pub fn compare_weights(
+    config: &Map<String, Value>,
+    model: &Architecture,
+    weights: &WeightFiles,
+) -> Vec<Finding> {
     let mut places: BTreeMap<Place, Vec<(&str, Option<u64>)>> = BTreeMap::new();
     let mut packed = config.contains_key("quantization_config");
     let modules = ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"]
@@ -265,7 +269,7 @@ fn total(
     config: &Map<String, Value>,
     model: &Architecture,
     places: &BTreeMap<Place, Vec<(&str, Option<u64>)>>,
-    weights: &Weights,
+    weights: &WeightFiles,
     findings: &mut Vec<Finding>,
 ) {
     let size = match config.get("torch_dtype").or(config.get("dtype")).and_then(Value::as_str) {

@@ -17,7 +17,7 @@ pub use read::{HEADER_LENGTH, MOST_HEADER_BYTES, header_bytes, read_header, read
 
 /// What was read of one or more files of weights.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Weights {
+pub struct WeightFiles {
     /// Tensors, in the order of their names.
     pub tensors: Vec<Tensor>,
     /// Bytes of all of them as an index says it.
@@ -35,10 +35,10 @@ pub struct Tensor {
     pub packed: bool,
 }
 
-impl Weights {
+impl WeightFiles {
     /// Both together, with shapes from whichever has them.
     #[must_use]
-    pub fn with(mut self, other: Weights) -> Weights {
+    pub fn with(mut self, other: WeightFiles) -> WeightFiles {
         self.total_bytes = self.total_bytes.or(other.total_bytes);
         self.tensors.extend(other.tensors);
         // Of one name the one with a shape comes last, and stays.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Tensor, Weights};
+use super::{Tensor, WeightFiles};
 use crate::finding::{Finding, clip};
 
 /// Bytes before a header, which say its length.
@@ -21,7 +21,7 @@ fn refused(value: impl Into<Value>, message: String) -> Box<Finding> {
 ///
 /// # Errors
 /// A finding that says what it is not.
-pub fn read_index(index: &Map<String, Value>) -> Result<Weights, Box<Finding>> {
+pub fn read_index(index: &Map<String, Value>) -> Result<WeightFiles, Box<Finding>> {
     let Some(map) = index.get("weight_map").and_then(Value::as_object) else {
         let message = "this JSON has no `weight_map` of tensors, so it is no index of safetensors files; give model.safetensors.index.json";
         return Err(refused(Value::Null, message.to_owned()));
@@ -37,7 +37,7 @@ pub fn read_index(index: &Map<String, Value>) -> Result<Weights, Box<Finding>> {
     let total_bytes = index.get("metadata").and_then(|data| data.get("total_size")).and_then(Value::as_f64);
     let tensors =
         map.keys().map(|name| Tensor { name: name.clone(), elements: None, packed: false }).collect();
-    Ok(Weights {
+    Ok(WeightFiles {
         tensors,
         total_bytes: total_bytes.filter(|bytes| (1.0..1e18).contains(bytes)).map(|bytes| bytes as u64),
     })
@@ -62,7 +62,7 @@ pub fn header_bytes(first: [u8; 8]) -> Result<u64, Box<Finding>> {
 ///
 /// # Errors
 /// A finding that says what it is not.
-pub(super) fn read_start(text: &str) -> Result<Weights, Box<Finding>> {
+pub(super) fn read_start(text: &str) -> Result<WeightFiles, Box<Finding>> {
     // The length of a header has bytes of zero, and may have one that is a bracket.
     let length = text.chars().take(HEADER_LENGTH as usize).any(|sign| sign == '\0');
     let from = text.find(if length { "{\"" } else { "{" }).unwrap_or(text.len());
@@ -85,15 +85,15 @@ pub(super) fn read_start(text: &str) -> Result<Weights, Box<Finding>> {
 ///
 /// # Errors
 /// A finding that names the tensor whose sizes contradict each other, or says that it is no header.
-pub fn read_header(text: &[u8], behind: Option<u64>) -> Result<Weights, Box<Finding>> {
+pub fn read_header(text: &[u8], behind: Option<u64>) -> Result<WeightFiles, Box<Finding>> {
     let header: Map<String, Value> = serde_json::from_slice(text).map_err(|error| {
         refused(Value::Null, format!("the header of this safetensors file is no JSON: {error}"))
     })?;
     of_header(&header, behind)
 }
 
-fn of_header(header: &Map<String, Value>, behind: Option<u64>) -> Result<Weights, Box<Finding>> {
-    let mut weights = Weights::default();
+fn of_header(header: &Map<String, Value>, behind: Option<u64>) -> Result<WeightFiles, Box<Finding>> {
+    let mut weights = WeightFiles::default();
     for (name, entry) in header.iter().filter(|(name, _)| *name != "__metadata__") {
         let Some((tensor, end)) = tensor(name, entry) else {
             let message = format!(

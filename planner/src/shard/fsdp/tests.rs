@@ -56,7 +56,7 @@ fn llama_3_8b_over_eight() {
     let root = LLAMA_3_8B - 32 * layer;
     let head = 128_256 * 4096;
     let plan = plan("llama-3-8b", "fsdp2", 8, json!({}));
-    let moments = crate::memory::moments(&crate::memory::Terms::new(&plan), 0);
+    let moments = crate::memory::moments(&crate::memory::LayerTerms::new(&plan), 0);
     let beside = |gradients: u64| {
         moments.iter().any(|moment| {
             [moment.unsharded, moment.gather, moment.scatter, moment.gradients].map(u64::from)

@@ -17,7 +17,7 @@ mod tests;
 
 pub use costs::{ChunkSeconds, StageCosts};
 pub use error::SimulationError;
-pub use path::Link;
+pub use path::PathStep;
 pub(crate) use steady::simulated_length;
 
 use crate::schedule::{Action, ActionKind, Pipeline, actions};

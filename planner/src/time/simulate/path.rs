@@ -5,7 +5,7 @@ use crate::schedule::{Action, ActionKind};
 
 /// An action on the critical path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
+pub struct PathStep {
     /// Its stage.
     pub stage: usize,
     /// Its place in the stage's list.
@@ -15,7 +15,7 @@ pub struct Link {
 impl Timeline {
     /// The chain of actions that ends with the step, from its start: each starts when the one before it allows it. Where
     /// an action waited for nothing but the one before it on its stage, that is the one.
-    pub fn critical_path(&self) -> Vec<Link> {
+    pub fn critical_path(&self) -> Vec<PathStep> {
         let places = Places::of(self);
         let ends = self.stages.iter().enumerate().filter_map(|(stage, line)| {
             Some((stage, line.spans.len().checked_sub(1)?, line.spans.last()?.free))
@@ -27,12 +27,13 @@ impl Timeline {
             }
         }
         let mut path = Vec::new();
-        let mut here = last.map(|(stage, position, _)| Link { stage, position });
+        let mut here = last.map(|(stage, position, _)| PathStep { stage, position });
         while let Some(link) = here {
             path.push(link);
             let spans = &self.stages[link.stage].spans;
             let span = &spans[link.position];
-            let before = link.position.checked_sub(1).map(|position| Link { stage: link.stage, position });
+            let before =
+                link.position.checked_sub(1).map(|position| PathStep { stage: link.stage, position });
             let waited = before.is_none_or(|before| spans[before.position].free < span.start);
             here = if waited { self.waited_for(link, span, &places) } else { before };
         }
@@ -41,7 +42,7 @@ impl Timeline {
     }
 
     /// The action of a neighbour that this one waited for.
-    fn waited_for(&self, link: Link, span: &Span, places: &Places) -> Option<Link> {
+    fn waited_for(&self, link: PathStep, span: &Span, places: &Places) -> Option<PathStep> {
         let after = match span.action.kind {
             ActionKind::Forward => false,
             ActionKind::Backward | ActionKind::BackwardInput => true,
@@ -50,7 +51,7 @@ impl Timeline {
         let (stage, chunk) = self.pipeline.neighbour(link.stage as u64, span.action.chunk, after)?;
         let table = if after { &places.backwards } else { &places.forwards };
         let position = *table.get(places.index(stage, chunk, span.action.microbatch))?;
-        (position != Places::NONE).then_some(Link { stage: stage as usize, position: position as usize })
+        (position != Places::NONE).then_some(PathStep { stage: stage as usize, position: position as usize })
     }
 }
 

@@ -98,7 +98,7 @@ fn check_rule(timeline: &Timeline, costs: &StageCosts) {
 /// A path is a chain without a gap but transfers, from the start of the step to its end.
 fn check_path(timeline: &Timeline) {
     let path = timeline.critical_path();
-    let span = |link: &Link| timeline.stages[link.stage].spans[link.position];
+    let span = |link: &PathStep| timeline.stages[link.stage].spans[link.position];
     assert_eq!(span(path.first().unwrap()).start, 0.0);
     assert_eq!(span(path.last().unwrap()).free, timeline.seconds);
     for pair in path.windows(2) {

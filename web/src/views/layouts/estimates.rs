@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use leptos::prelude::*;
-use planner::rules::Choice;
+use planner::rules::LayoutChoice;
 use planner::wire::{PlanFile, Verdict};
 
 use super::{Key, key};
@@ -20,7 +20,7 @@ pub struct Estimate {
 }
 
 /// What planner says of `file` with this layout.
-pub fn estimate(file: &PlanFile, choice: Choice) -> Estimate {
+pub fn estimate(file: &PlanFile, choice: LayoutChoice) -> Estimate {
     let answer = planner::estimate(&choice.apply(file));
     Estimate {
         verdict: verdict_of(&answer),
@@ -36,7 +36,7 @@ pub struct Estimates {
 
 impl Estimates {
     /// Estimates what is on screen, and forgets all when the question changes.
-    pub fn new(question: Memo<PlanFile>, on_screen: Memo<Vec<Choice>>) -> Estimates {
+    pub fn new(question: Memo<PlanFile>, on_screen: Memo<Vec<LayoutChoice>>) -> Estimates {
         let known = RwSignal::new(HashMap::new());
         // Work for an earlier screen stops when there is a later one.
         let latest = RwSignal::new(0u64);

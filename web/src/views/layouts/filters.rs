@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::rules::Choice;
+use planner::rules::LayoutChoice;
 
 use super::AXES;
 use crate::format;
@@ -33,14 +33,14 @@ impl Sifting {
 #[derive(Clone, Copy)]
 pub struct Kept {
     /// They.
-    pub choices: Memo<Vec<Choice>>,
+    pub choices: Memo<Vec<LayoutChoice>>,
     wanted: RwSignal<Wanted>,
     order: RwSignal<(usize, bool)>,
 }
 
 impl Kept {
     /// Of all layouts.
-    pub fn new(all: Memo<Option<Arc<Vec<Choice>>>>) -> Kept {
+    pub fn new(all: Memo<Option<Arc<Vec<LayoutChoice>>>>) -> Kept {
         let Sifting { wanted, order } = session().layouts;
         let choices = Memo::new(move |_| {
             let (wanted, (axis, falling)) = (wanted.get(), order.get());
@@ -72,11 +72,11 @@ impl Kept {
     }
 }
 
-fn keep(all: &[Choice], wanted: &Wanted, axis: usize, falling: bool) -> Vec<Choice> {
-    let passes = |choice: &&Choice| {
+fn keep(all: &[LayoutChoice], wanted: &Wanted, axis: usize, falling: bool) -> Vec<LayoutChoice> {
+    let passes = |choice: &&LayoutChoice| {
         AXES.iter().zip(wanted).all(|((.., read), wanted)| wanted.is_none_or(|wanted| read(choice) == wanted))
     };
-    let mut kept: Vec<Choice> = all.iter().filter(passes).copied().collect();
+    let mut kept: Vec<LayoutChoice> = all.iter().filter(passes).copied().collect();
     let (.., read) = AXES[axis];
     // Stable: layouts of one size keep their order.
     if falling {
@@ -89,7 +89,7 @@ fn keep(all: &[Choice], wanted: &Wanted, axis: usize, falling: bool) -> Vec<Choi
 
 /// A select per axis that varies.
 #[component]
-pub fn Filters(kept: Kept, all: Memo<Option<Arc<Vec<Choice>>>>, page: RwSignal<usize>) -> impl IntoView {
+pub fn Filters(kept: Kept, all: Memo<Option<Arc<Vec<LayoutChoice>>>>, page: RwSignal<usize>) -> impl IntoView {
     let sizes = Memo::new(move |_| {
         all.with(|all| {
             let all = all.as_ref().map(|all| all.as_slice()).unwrap_or_default();
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn filters_keep_what_is_wanted_and_sorting_is_stable() {
-        let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 8, edp: 8 };
-        let all = [one, Choice { pp: 2, dp: 4, ..one }, Choice { tp: 2, dp: 4, ..one }];
+        let one = LayoutChoice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 8, edp: 8 };
+        let all = [one, LayoutChoice { pp: 2, dp: 4, ..one }, LayoutChoice { tp: 2, dp: 4, ..one }];
         let mut wanted = [None; AXES.len()];
         assert_eq!(keep(&all, &wanted, 0, true), [all[2], all[0], all[1]]);
         assert_eq!(keep(&all, &wanted, 6, false), [all[1], all[2], all[0]]);

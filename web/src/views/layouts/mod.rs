@@ -9,7 +9,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::finding::has_error;
 use planner::resolve::valid_layouts_of;
-use planner::rules::Choice;
+use planner::rules::LayoutChoice;
 use planner::wire::{PlanFile, RunFile, Verdict};
 
 use super::NotYet;
@@ -27,7 +27,7 @@ use row::LayoutRow;
 const PAGE: usize = 50;
 
 /// Id, what it is, reader.
-type Axis = (&'static str, &'static str, fn(&Choice) -> u64);
+type Axis = (&'static str, &'static str, fn(&LayoutChoice) -> u64);
 
 /// The columns, in the order in which layouts are sorted.
 const AXES: [Axis; 8] = [
@@ -44,7 +44,7 @@ const AXES: [Axis; 8] = [
 /// What tells layouts of one model on one cluster apart; the other two sizes follow.
 type Key = [u64; 6];
 
-fn key(choice: &Choice) -> Key {
+fn key(choice: &LayoutChoice) -> Key {
     [choice.tp, choice.cp, choice.pp, choice.vpp, choice.ep, choice.etp]
 }
 
@@ -56,12 +56,12 @@ fn key_of(file: &PlanFile) -> Option<Key> {
 
 /// The plan file without what the layouts don't depend on, so that choosing one asks nothing anew.
 fn question(file: &PlanFile) -> PlanFile {
-    let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
+    let one = LayoutChoice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
     PlanFile { name: None, run: RunFile::default(), ..one.apply(file) }
 }
 
 /// Axes, verdict and memory of the fullest GPU in bytes (empty where it can't be computed), layout by layout.
-fn to_csv(choices: &[Choice], estimate: impl Fn(&Choice) -> Estimate) -> String {
+fn to_csv(choices: &[LayoutChoice], estimate: impl Fn(&LayoutChoice) -> Estimate) -> String {
     let line = |cells: Vec<String>| cells.join(",") + "\n";
     let heads = AXES.iter().map(|(id, ..)| *id).chain(["verdict", "peak_bytes"]);
     let mut text = line(heads.map(str::to_owned).collect());
@@ -132,7 +132,7 @@ pub fn LayoutsView() -> impl IntoView {
     };
     let save = move |_| {
         let file = question.get_untracked();
-        let estimate = |choice: &Choice| estimate(&file, *choice);
+        let estimate = |choice: &LayoutChoice| estimate(&file, *choice);
         kept.choices.with_untracked(|choices| {
             browser::download("layouts.csv", "text/csv", &to_csv(choices, estimate))
         })
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn the_question_is_the_same_for_every_layout_of_a_plan() {
         let file = PlanFile { version: 1, name: Some("one".to_owned()), ..PlanFile::default() };
-        let choice = Choice { tp: 2, cp: 1, pp: 4, vpp: 1, ep: 1, etp: 2, dp: 8, edp: 8 };
+        let choice = LayoutChoice { tp: 2, cp: 1, pp: 4, vpp: 1, ep: 1, etp: 2, dp: 8, edp: 8 };
         let chosen = choice.apply(&file);
         assert_eq!(question(&file), question(&chosen));
         assert_eq!(key_of(&chosen), Some(key(&choice)));
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn the_csv_has_the_axes_of_each_layout() {
-        let choice = Choice { tp: 2, cp: 1, pp: 4, vpp: 3, ep: 16, etp: 5, dp: 8, edp: 7 };
-        let estimate = |_: &Choice| Estimate { verdict: Verdict::No, peak_bytes: Some(1 << 40) };
+        let choice = LayoutChoice { tp: 2, cp: 1, pp: 4, vpp: 3, ep: 16, etp: 5, dp: 8, edp: 7 };
+        let estimate = |_: &LayoutChoice| Estimate { verdict: Verdict::No, peak_bytes: Some(1 << 40) };
         assert_eq!(
             to_csv(&[choice], estimate),
             "tp,cp,pp,vpp,ep,etp,dp,edp,verdict,peak_bytes\n2,1,4,3,16,5,8,7,no,1099511627776\n"

@@ -1,7 +1,7 @@
 //! One valid layout.
 
 use leptos::prelude::*;
-use planner::rules::Choice;
+use planner::rules::LayoutChoice;
 use planner::wire::Verdict;
 
 use super::estimates::Estimates;
@@ -12,7 +12,7 @@ use crate::state::store;
 use crate::testid;
 
 /// The layout in a few words, such as `TP 2, PP 4, DP 8`.
-fn in_words(choice: &Choice) -> String {
+fn in_words(choice: &LayoutChoice) -> String {
     let sizes = AXES.iter().filter(|(id, ..)| *id != "edp").filter(|(.., read)| read(choice) != 1);
     let words: Vec<String> =
         sizes.map(|(id, _, read)| format!("{} {}", id.to_uppercase(), format::exact(read(choice)))).collect();
@@ -21,7 +21,7 @@ fn in_words(choice: &Choice) -> String {
 
 /// The row.
 #[component]
-pub fn LayoutRow(choice: Choice, current: Memo<Option<Key>>, estimates: Estimates) -> impl IntoView {
+pub fn LayoutRow(choice: LayoutChoice, current: Memo<Option<Key>>, estimates: Estimates) -> impl IntoView {
     let store = store();
     let key = key(&choice);
     let is_current = Memo::new(move |_| current.get() == Some(key));
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn a_layout_is_said_in_few_words() {
-        let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
+        let one = LayoutChoice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
         assert_eq!(in_words(&one), "One GPU");
-        assert_eq!(in_words(&Choice { tp: 2, dp: 1024, edp: 7, ..one }), "TP 2, DP 1,024");
+        assert_eq!(in_words(&LayoutChoice { tp: 2, dp: 1024, edp: 7, ..one }), "TP 2, DP 1,024");
     }
 }

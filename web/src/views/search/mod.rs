@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
-use planner::rules::Choice;
+use planner::rules::LayoutChoice;
 use planner::search::{Remedy, Request, Row, Settings};
 use planner::software::with_usual_framework;
 use planner::wire::{PlanFile, RecomputeFile, RunFile};
@@ -33,7 +33,7 @@ const QUIET: u32 = 250;
 
 /// The plan file without what a search chooses anyway, so that taking a row asks nothing anew where it can.
 fn question(file: &PlanFile) -> PlanFile {
-    let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
+    let one = LayoutChoice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
     let mut file = PlanFile { name: None, run: RunFile::default(), ..one.apply(file) };
     file.training.micro_batch_size = None;
     file.layout.dp_replicate = None;
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn taking_a_row_asks_the_same() {
         let file = PlanFile { version: 1, ..PlanFile::default() };
-        let mut other = Choice { tp: 2, cp: 1, pp: 4, vpp: 2, ep: 1, etp: 2, dp: 8, edp: 8 }.apply(&file);
+        let mut other = LayoutChoice { tp: 2, cp: 1, pp: 4, vpp: 2, ep: 1, etp: 2, dp: 8, edp: 8 }.apply(&file);
         other.training.micro_batch_size = Some(4);
         other.training.recompute.modules = Some(vec!["core_attn".to_owned()]);
         assert_eq!(question(&file), question(&other));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::search::{Group, Remedy, Row, SearchAnswer, Settings};
+use planner::search::{FitGroup, Remedy, Row, SearchAnswer, Settings};
 
 use crate::findings::{said, sentence};
 use crate::format;
@@ -65,7 +65,7 @@ pub fn Rows(
     let rows = move || {
         answer.with(|answer| {
             let rows = answer.as_ref().map(|answer| answer.rows.clone()).unwrap_or_default();
-            let first_tight = rows.iter().position(|row| row.group == Group::Tight);
+            let first_tight = rows.iter().position(|row| row.group == FitGroup::Tight);
             let said = answer.as_ref().map(|answer| sentence(&answer.tight_in_words())).unwrap_or_default();
             let row = |(at, row): (usize, Row)| {
                 let line = (Some(at) == first_tight).then(|| {
@@ -173,7 +173,7 @@ fn OneRow(row: Row, several: bool, priced: bool, take: Callback<Row>) -> impl In
         serde_json::to_value(chosen.schedule).ok().and_then(|name| name.as_str().map(str::to_owned));
     let label = format!("Use row {}: {}", row.place, in_words(chosen));
     let verdict = Signal::stored(row.verdict);
-    let group = if row.group == Group::Fits { "fits" } else { "tight" };
+    let group = if row.group == FitGroup::Fits { "fits" } else { "tight" };
     let mfu = row.mfu.map_or_else(|| "-".to_owned(), |mfu| format!("{:.1} %", mfu * 100.0));
     let (tokens, memory) = (format::three(row.tokens_per_second_per_gpu), format::gib(row.peak_bytes));
     view! {

@@ -67,7 +67,7 @@ fn the_steps() {
         passthrough: &words("a=b"),
         verbatim: None,
     };
-    let (steps, start) = container_steps(&Container {
+    let (steps, start) = container_steps(&InContainer {
         uv: "uv",
         interpreter: "/usr/bin/python3",
         environment: "/e/venv",

@@ -37,7 +37,7 @@ extends = "self"
 project = "x"
 "#;
 
-fn get(name: &str) -> Result<Profile, Box<planner::Finding>> {
+fn get(name: &str) -> Result<LaidProfile, Box<planner::Finding>> {
     profile("env.toml", FILE, name)
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::parameters::Listed;
 use super::table::Take;
-use super::{Part, Storage};
+use super::{BoxPart, Storage};
 use crate::model::Attention;
 
 /// Dims of parameters in the order of their shape, as `names.txt` calls them; a bias has those of the outputs alone.
@@ -169,7 +169,7 @@ pub(super) fn rotated(
 
 /// A part whose rotated rows are one half and the other here, and neighbours there; nothing where it has fewer rows than are
 /// rotated.
-pub(super) fn as_neighbours(part: &Part, dim: usize, rows: &Range<u64>) -> Vec<Part> {
+pub(super) fn as_neighbours(part: &BoxPart, dim: usize, rows: &Range<u64>) -> Vec<BoxPart> {
     if rows.end > part.extent[dim] {
         return Vec::new();
     }
@@ -201,8 +201,8 @@ impl Placed {
         elements: u64,
         add: f64,
         storage: Storage,
-    ) -> Part {
+    ) -> BoxPart {
         let Placed { offset, extent, strides, base, .. } = self;
-        Part { tensor, hf_shape, offset, extent, base: base + elements, strides, add, storage }
+        BoxPart { tensor, hf_shape, offset, extent, base: base + elements, strides, add, storage }
     }
 }

@@ -8,7 +8,7 @@ use super::dims::{as_neighbours, letters, placed, rotated, taken, usual_order};
 use super::parameters::{Listed, Place};
 use super::storage::{block_of, storage};
 use super::table::{Chain, Source, Take, Way};
-use super::{Mapped, Part, Present, Storage, refused};
+use super::{BoxPart, Mapped, Present, Storage, refused};
 use crate::finding::{Finding, clip};
 use crate::model::weights::compare;
 use crate::model::{Architecture, Branches, Mlp};
@@ -166,7 +166,7 @@ impl<'a> Names<'a> {
         })
     }
 
-    fn parts(&self, parameter: &Listed<'_>, letters: &str, stem: &str, end: &str, way: &Way) -> Vec<Part> {
+    fn parts(&self, parameter: &Listed<'_>, letters: &str, stem: &str, end: &str, way: &Way) -> Vec<BoxPart> {
         let add = if self.chain.zero() && stem.ends_with("norm") && end == "weight" { 1.0 } else { 0.0 };
         let expert = parameter.expert.map(|(expert, _)| expert);
         let mut found = Vec::new();

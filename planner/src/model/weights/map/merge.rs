@@ -1,7 +1,7 @@
 //! Parameters in another shape: layouts with more tensor-parallel ranks than groups of heads know rows where others know
 //! groups, heads and their dims.
 
-use super::{Mapped, Part};
+use super::{BoxPart, Mapped};
 
 impl Mapped {
     /// The same where some neighbouring dims of the parameter are one; none where `shape` is no such shape of it.
@@ -26,10 +26,10 @@ impl Mapped {
     }
 }
 
-impl Part {
+impl BoxPart {
     /// The boxes that this one is where dims `dim` and `dim + 1` are one, of which the second has `inner` indices: one, where
     /// its rows go on from each other in parameter and tensor, else one for each index of the first.
-    fn with_one_dim_less(&self, dim: usize, inner: u64) -> Vec<Part> {
+    fn with_one_dim_less(&self, dim: usize, inner: u64) -> Vec<BoxPart> {
         let goes_on = self.extent[dim + 1] == inner && self.strides[dim] == self.strides[dim + 1] * inner;
         let (count, extent) = if goes_on || self.extent[dim] == 1 {
             (1, self.extent[dim] * self.extent[dim + 1])

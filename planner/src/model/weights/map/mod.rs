@@ -63,7 +63,7 @@ pub struct Mapped {
     /// Its whole shape, the vocabulary not padded.
     pub shape: Vec<u64>,
     /// Boxes that partition it.
-    pub parts: Vec<Part>,
+    pub parts: Vec<BoxPart>,
 }
 
 /// A box of a parameter, and where its elements are in a tensor.
@@ -71,7 +71,7 @@ pub struct Mapped {
 /// Element `i` of the box (an index of each dim, from the box's first) is element `base + sum of i * strides` of the tensor in
 /// row-major order, and the parameter's value is that element's and `add`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct BoxPart {
     /// The tensor's name in the files.
     pub tensor: String,
     /// The tensor's shape; of packed elements, the shape that unpacking gives.

@@ -1,6 +1,6 @@
 //! A slice of a parameter as runs of elements of tensors.
 
-use super::{Mapped, Part};
+use super::{BoxPart, Mapped};
 
 /// Elements that lie at one distance from each other in a tensor, and next to each other in a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ fn outer_elements(outer: &[Dim], part: usize, row: u64) -> Option<u64> {
 
 /// Dims of the slice, those together that lie together in slice and tensors alike, so that rows are long.
 fn dims(mapped: &Mapped, offset: &[u64], extent: &[u64]) -> Vec<Dim> {
-    let side = |part: &Part, dim: usize| Side {
+    let side = |part: &BoxPart, dim: usize| Side {
         offset: part.offset[dim],
         extent: part.extent[dim],
         stride: part.strides[dim],

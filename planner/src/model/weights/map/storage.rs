@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Part, Present, Storage, refused};
+use super::{BoxPart, Present, Storage, refused};
 use crate::finding::{Finding, clip};
 
 /// Rows and columns of a block of 8-bit floats where config.json says none.
@@ -34,7 +34,7 @@ fn shape_is(present: &Present, name: &str, wanted: &[u64]) -> Result<(), Box<Fin
 ///
 /// # Errors
 /// A finding where a shape is not the planned one, or where elements have factors that can't be read.
-pub(super) fn storage(part: &Part, present: &Present, block: [u64; 2]) -> Result<Storage, Box<Finding>> {
+pub(super) fn storage(part: &BoxPart, present: &Present, block: [u64; 2]) -> Result<Storage, Box<Finding>> {
     if let Some(plain) = part.tensor.strip_suffix("_blocks") {
         let scales = format!("{plain}_scales");
         let mut shape = part.hf_shape.clone();

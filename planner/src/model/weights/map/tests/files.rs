@@ -156,7 +156,7 @@ fn eight_bits_have_the_factors_of_their_blocks() {
     let name = "model.layers.1.mlp.experts.3.up_proj.weight";
     present.insert(format!("{name}_scale_inv"), vec![1, 4]);
     let map = hf_tensors(&deepseek.model(), &deepseek.config, Some(&present)).unwrap();
-    let parts: Vec<&Part> = map.parameters.iter().flat_map(|mapped| &mapped.parts).collect();
+    let parts: Vec<&BoxPart> = map.parameters.iter().flat_map(|mapped| &mapped.parts).collect();
     let storage = Storage::Fp8Blocks { scales: format!("{name}_scale_inv"), block: [16, 8] };
     assert_eq!(parts.iter().find(|part| part.tensor == name).unwrap().storage, storage);
     assert_eq!(parts.iter().filter(|part| part.storage != Storage::Plain).count(), 1);

@@ -49,7 +49,7 @@ fn elements(shape: &[u64]) -> u64 {
 }
 
 /// The element of a tensor that an index of a part's box is, by the definition of a part.
-fn element(part: &Part, index: &[u64]) -> u64 {
+fn element(part: &BoxPart, index: &[u64]) -> u64 {
     part.base + index.iter().zip(&part.strides).map(|(index, stride)| index * stride).sum::<u64>()
 }
 
