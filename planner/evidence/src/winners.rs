@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::bridge;
 use super::runs::Row;
 use planner::parse::parse_plan;
-use planner::search::{AxisValues, FitGroup, Partial, Recomputed, Request, Search};
+use planner::search::{AxisValues, FitGroup, Partial, RecomputeWords, Request, Search};
 use planner::units::Bytes;
 
 /// A published layout's place.
@@ -48,7 +48,7 @@ const ALIKE: [Alike; 3] = [
         request.axes.micro_batch_size = Some(AxisValues::Fixed(micro_batch));
     }),
     ("its recomputation", |request, _| {
-        request.axes.recompute = Some(vec![Recomputed::of(&request.plan.training.recompute)]);
+        request.axes.recompute = Some(vec![RecomputeWords::of(&request.plan.training.recompute)]);
     }),
 ];
 
@@ -149,7 +149,7 @@ fn own(row: &Map<String, Value>, request: &Request) -> Result<f64, String> {
     (axes.tp, axes.cp, axes.pp) = (fixed(layout.tp), fixed(layout.cp), fixed(layout.pp));
     (axes.vpp, axes.ep, axes.etp) = (fixed(layout.vpp), fixed(layout.ep), fixed(layout.etp));
     axes.micro_batch_size = fixed(Row(row).size("mbs"));
-    axes.recompute = Some(vec![Recomputed::of(&request.plan.training.recompute)]);
+    axes.recompute = Some(vec![RecomputeWords::of(&request.plan.training.recompute)]);
     let search = Search::new(&request).map_err(|findings| said(&findings))?;
     let partial = all(&search);
     if let Some(best) = best(&partial) {

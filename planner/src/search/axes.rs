@@ -1,6 +1,6 @@
 //! Fixing and bounding axes by name, as command lines and links write them.
 
-use super::request::{Axes, AxisValues, Bounds, Recomputed};
+use super::request::{Axes, AxisValues, Bounds, RecomputeWords};
 use super::sharding::Sharding;
 use crate::cluster::gpus;
 use crate::finding::{clip, nearest_names};
@@ -78,7 +78,7 @@ impl Axes {
             "precision" => self.precision = Some(named(name, &texts)?),
             "runtime" => self.runtime = Some(named(name, &texts)?),
             "recompute" => {
-                self.recompute = Some(texts.iter().map(|text| Recomputed((*text).to_owned())).collect());
+                self.recompute = Some(texts.iter().map(|text| RecomputeWords((*text).to_owned())).collect());
             }
             "gpu" => self.gpu = Some(texts.iter().map(|text| (*text).to_owned()).collect()),
             "sp" => self.sp = Some(flags(name, &texts)?),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::answer::SearchAnswer;
-use super::request::{Axes, AxisValues, Bounds, Recomputed, Request};
+use super::request::{Axes, AxisValues, Bounds, RecomputeWords, Request};
 use super::sharding::Sharding;
 use crate::cluster::gpus;
 use crate::fill;
@@ -132,13 +132,13 @@ impl Open {
             None => Some(vec![Schedule::OneFOneB, Schedule::Interleaved]),
         };
         let recompute = match (training.recompute.granularity, self.is("recompute")) {
-            (Some(_), _) => Some(vec![Recomputed::of(&training.recompute)]),
+            (Some(_), _) => Some(vec![RecomputeWords::of(&training.recompute)]),
             (None, true) if training.recompute.modules.is_some() => {
-                let named = Recomputed(training.recompute.modules.clone().unwrap_or_default().join("+"));
+                let named = RecomputeWords(training.recompute.modules.clone().unwrap_or_default().join("+"));
                 Some(vec![named])
             }
             (None, true) => None,
-            (None, false) => Some(vec![Recomputed::none()]),
+            (None, false) => Some(vec![RecomputeWords::none()]),
         };
         let strategy = &layout.fsdp;
         let strategy_said = strategy.strategy.is_some() || strategy.reshard_after_forward.is_some();

@@ -138,7 +138,7 @@ fn many_tight_plans_do_not_crowd_out_those_that_fit() {
 #[test]
 fn where_only_tight_plans_are_left_it_says_so_and_what_would_fit() {
     let mut request = narrow("llama-3-70b", "megatron", "h100-sxm", 4, 64);
-    request.axes.recompute = Some(vec![Recomputed::none()]);
+    request.axes.recompute = Some(vec![RecomputeWords::none()]);
     let all = check(&request).unwrap();
     // The margin of the plan with the most memory left, and a byte.
     request.objective = Objective::MostHeadroom;

@@ -67,7 +67,7 @@ pub use finish::Known;
 pub use own::Own;
 pub use partial::{Front, Kept, Partial};
 pub use ranking::Ranking;
-pub use request::{Axes, AxisValues, Bounds, Limits, Recomputed, Request, parse_prices};
+pub use request::{Axes, AxisValues, Bounds, Limits, RecomputeWords, Request, parse_prices};
 pub(crate) use room::Room;
 pub use room::{FitGroup, Margin};
 pub use scope::Scope;
@@ -423,8 +423,8 @@ fn bounded(request: &mut Request) -> Result<(Space, Vec<String>), Vec<Finding>> 
         }
         let said = match cut {
             0 if axes.recompute.is_none() => {
-                let own = Recomputed::of(&request.plan.training.recompute);
-                let mut kept = vec![Recomputed::none(), Recomputed::full()];
+                let own = RecomputeWords::of(&request.plan.training.recompute);
+                let mut kept = vec![RecomputeWords::none(), RecomputeWords::full()];
                 if !kept.contains(&own) {
                     kept.push(own);
                 }

@@ -173,7 +173,7 @@ pub struct Axes {
     /// Pipeline schedules; those that the runtime has.
     pub schedule: Option<Vec<Schedule>>,
     /// What is recomputed; nothing, everything, each single module and what the plan says.
-    pub recompute: Option<Vec<Recomputed>>,
+    pub recompute: Option<Vec<RecomputeWords>>,
     /// Sequence parallel; on where tp is above 1.
     pub sp: Option<Vec<bool>>,
     /// Whether the optimizer's state is split over data parallelism; as in the plan.
@@ -200,25 +200,27 @@ pub struct Axes {
 /// What is recomputed: `none`, `full`, or modules joined by `+`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Recomputed(pub String);
+pub struct RecomputeWords(pub String);
 
-impl Recomputed {
+impl RecomputeWords {
     /// Nothing.
-    pub fn none() -> Recomputed {
-        Recomputed("none".to_owned())
+    pub fn none() -> RecomputeWords {
+        RecomputeWords("none".to_owned())
     }
 
     /// ModelBound layers.
-    pub fn full() -> Recomputed {
-        Recomputed("full".to_owned())
+    pub fn full() -> RecomputeWords {
+        RecomputeWords("full".to_owned())
     }
 
     /// What a plan file says.
-    pub fn of(file: &RecomputeFile) -> Recomputed {
+    pub fn of(file: &RecomputeFile) -> RecomputeWords {
         match file.granularity {
-            Some(Granularity::Full) => Recomputed::full(),
-            Some(Granularity::Selective) => Recomputed(file.modules.clone().unwrap_or_default().join("+")),
-            Some(Granularity::None) | None => Recomputed::none(),
+            Some(Granularity::Full) => RecomputeWords::full(),
+            Some(Granularity::Selective) => {
+                RecomputeWords(file.modules.clone().unwrap_or_default().join("+"))
+            }
+            Some(Granularity::None) | None => RecomputeWords::none(),
         }
     }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Search;
 use super::answer::Pin;
-use super::request::{AxisValues, Recomputed};
+use super::request::{AxisValues, RecomputeWords};
 use super::space::Subspace;
 
 /// Axes that are free, and what is held.
@@ -102,7 +102,9 @@ impl Search {
             (
                 "recompute",
                 "training.recompute",
-                axes.recompute.as_ref().map(|all| all.iter().map(|Recomputed(name)| name.clone()).collect()),
+                axes.recompute
+                    .as_ref()
+                    .map(|all| all.iter().map(|RecomputeWords(name)| name.clone()).collect()),
             ),
             (
                 "stages",

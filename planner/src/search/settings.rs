@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::request::Recomputed;
+use super::request::RecomputeWords;
 use super::sharding::Sharding;
 use crate::finding::Finding;
 use crate::parse::with_value;
@@ -63,7 +63,7 @@ pub struct Settings {
     /// Sequences of a micro batch.
     pub micro_batch_size: u64,
     /// What is recomputed.
-    pub recompute: Recomputed,
+    pub recompute: RecomputeWords,
     /// Whether the optimizer's state is split.
     pub distributed_optimizer: bool,
     /// What an FSDP runtime splits, where that was searched.

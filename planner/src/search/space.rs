@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::request::{AxisValues, Recomputed, Request};
+use super::request::{AxisValues, RecomputeWords, Request};
 use super::settings::{neutral, with_settings};
 use super::sharding::{self, Sharding};
 use super::simple::Classes;
@@ -47,7 +47,7 @@ pub(super) struct Subspace {
     /// Rules that refused other pipelines, by number of stages, each with how many.
     pub refused_pipes: Vec<Vec<(&'static str, u64)>>,
     /// What is recomputed, and the settings with it.
-    pub recompute: Vec<(Recomputed, Training)>,
+    pub recompute: Vec<(RecomputeWords, Training)>,
     /// Rules that refused other sets, each with how many.
     pub refused_recompute: Vec<(&'static str, u64)>,
     /// Sequences of a micro batch.
@@ -460,11 +460,11 @@ impl Subspace {
     }
 
     fn fill_recompute(&mut self, request: &Request) {
-        let own = Recomputed::of(&request.plan.training.recompute);
+        let own = RecomputeWords::of(&request.plan.training.recompute);
         let listed = request.axes.recompute.clone().unwrap_or_else(|| {
-            let single = RECOMPUTE_MODULES.iter().map(|module| Recomputed((*module).to_owned()));
-            let mut all: Vec<Recomputed> =
-                [Recomputed::none(), Recomputed::full()].into_iter().chain(single).collect();
+            let single = RECOMPUTE_MODULES.iter().map(|module| RecomputeWords((*module).to_owned()));
+            let mut all: Vec<RecomputeWords> =
+                [RecomputeWords::none(), RecomputeWords::full()].into_iter().chain(single).collect();
             if !all.contains(&own) {
                 all.push(own);
             }

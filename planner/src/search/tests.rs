@@ -52,7 +52,7 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
     request.axes.micro_batch_size = Some(AxisValues::Values(vec![1, 2]));
     let schedules = request.axes.schedule.clone().unwrap();
     let sets = ["none", "full", "core_attn", "moe"];
-    request.axes.recompute = Some(sets.map(|set| Recomputed(set.to_owned())).to_vec());
+    request.axes.recompute = Some(sets.map(|set| RecomputeWords(set.to_owned())).to_vec());
     let search = Search::new(&request).unwrap();
     let partial = all_of(&search);
     let dense = crate::fill::fill(file).plan.unwrap().model.moe.is_none();
@@ -77,7 +77,7 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
                 vpp,
                 schedule,
                 micro_batch_size,
-                recompute: Recomputed(set.to_owned()),
+                recompute: RecomputeWords(set.to_owned()),
                 pipeline_layout: None,
                 first_stage_layers: None,
                 last_stage_layers: None,
@@ -389,7 +389,7 @@ fn seconds_are_told_to_the_last_bit() {
 fn where_nothing_fits_it_says_what_would() {
     let file = file("llama-3.1-405b", "megatron", gpus(8), json!({"global_batch_size": 64}));
     let mut request = Request::new(file);
-    request.axes.recompute = Some(vec![Recomputed::none()]);
+    request.axes.recompute = Some(vec![RecomputeWords::none()]);
     let answer = whole(&Search::new(&request).unwrap());
     assert!(answer.rows.is_empty());
     let relief = answer.relief.unwrap();

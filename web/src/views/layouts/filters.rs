@@ -89,7 +89,11 @@ fn keep(all: &[LayoutChoice], wanted: &Wanted, axis: usize, falling: bool) -> Ve
 
 /// A select per axis that varies.
 #[component]
-pub fn Filters(kept: Kept, all: Memo<Option<Arc<Vec<LayoutChoice>>>>, page: RwSignal<usize>) -> impl IntoView {
+pub fn Filters(
+    kept: Kept,
+    all: Memo<Option<Arc<Vec<LayoutChoice>>>>,
+    page: RwSignal<usize>,
+) -> impl IntoView {
     let sizes = Memo::new(move |_| {
         all.with(|all| {
             let all = all.as_ref().map(|all| all.as_slice()).unwrap_or_default();

@@ -155,7 +155,8 @@ mod tests {
     #[test]
     fn taking_a_row_asks_the_same() {
         let file = PlanFile { version: 1, ..PlanFile::default() };
-        let mut other = LayoutChoice { tp: 2, cp: 1, pp: 4, vpp: 2, ep: 1, etp: 2, dp: 8, edp: 8 }.apply(&file);
+        let mut other =
+            LayoutChoice { tp: 2, cp: 1, pp: 4, vpp: 2, ep: 1, etp: 2, dp: 8, edp: 8 }.apply(&file);
         other.training.micro_batch_size = Some(4);
         other.training.recompute.modules = Some(vec!["core_attn".to_owned()]);
         assert_eq!(question(&file), question(&other));
