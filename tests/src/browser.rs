@@ -19,10 +19,7 @@ use url::{ParseError, Url};
 use crate::memory;
 use crate::process::{Guarded, Lines};
 use crate::programs;
-use crate::wait::{Attempt, until};
-
-/// How long chromedriver, and how long an element, may take to appear.
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::wait::{Attempt, LONG, SOON, until};
 
 /// What a browser draws with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +52,7 @@ impl Browser {
         // Its own session for the log, and a home of its own: some machines have none that can be written.
         command.arg("--port=0").env("HOME", profile.path()).stdin(Stdio::null()).stderr(Stdio::null());
         let (driver, lines) = Guarded::with_lines(&mut command)?;
-        let port: u16 = lines.find("a port", LIMIT, |line| {
+        let port: u16 = lines.find("a port", SOON, |line| {
             let (_, port) = line.split_once("successfully on port ")?;
             port.trim_end_matches('.').parse().ok()
         })?;
@@ -108,7 +105,7 @@ impl Browser {
 
     /// The first element that a CSS selector finds, once it is there.
     pub async fn selected(&self, selector: &str) -> Result<Element> {
-        let wait = self.client.wait().at_most(LIMIT).every(Duration::from_millis(50));
+        let wait = self.client.wait().at_most(SOON).every(Duration::from_millis(50));
         wait.for_element(Locator::Css(selector)).await.with_context(|| format!("the page has no {selector}"))
     }
 
@@ -328,6 +325,8 @@ fn capabilities(profile: &TempDir, graphics: Graphics) -> Result<Vec<(String, Va
     arguments.extend(of_graphics.iter().map(|&argument| argument.to_owned()));
     Ok(vec![
         ("browserName".to_owned(), json!("chrome")),
+        // Chromium's own limit of 30 s is one that a busy machine reaches.
+        ("timeouts".to_owned(), json!({"script": LONG.as_millis()})),
         ("goog:chromeOptions".to_owned(), json!({"binary": chromium, "args": arguments})),
         ("goog:loggingPrefs".to_owned(), json!({"browser": "ALL"})),
     ])

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use futures::{SinkExt, StreamExt};
@@ -14,11 +13,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::process::{Guarded, Lines};
 use crate::programs;
-
-/// How long the hub may take to print its URL.
-const START_LIMIT: Duration = Duration::from_secs(10);
-/// How long an answer may take.
-const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+use crate::wait::SOON;
 
 /// A running `shardplan serve`. Killed when dropped; ranks that it started live on, as they should.
 pub struct Hub {
@@ -53,7 +48,7 @@ impl Hub {
     pub fn start_by(command: &mut Command) -> Result<Hub> {
         let (process, lines) = Guarded::with_lines(command)?;
         // No terminal, no token: the address lies in a file.
-        let file = lines.find("an address", START_LIMIT, |line| {
+        let file = lines.find("an address", SOON, |line| {
             let (_, rest) = line.split_once("open the address in ")?;
             rest.split_once(": it has the token").map(|(file, _)| file.to_owned())
         })?;
@@ -120,13 +115,10 @@ impl Session {
 
     /// The next text frame; none once the hub has closed.
     pub async fn next_text(&mut self) -> Result<Option<String>> {
-        let deadline = tokio::time::Instant::now() + ANSWER_LIMIT;
+        let deadline = tokio::time::Instant::now() + SOON;
         loop {
             let frame = tokio::time::timeout_at(deadline, self.socket.next());
-            match frame
-                .await
-                .with_context(|| format!("the hub said nothing for {} s", ANSWER_LIMIT.as_secs()))?
-            {
+            match frame.await.with_context(|| format!("the hub said nothing for {} s", SOON.as_secs()))? {
                 Some(Ok(Message::Text(text))) => return Ok(Some(text.to_string())),
                 None | Some(Ok(Message::Close(_))) => return Ok(None),
                 Some(Err(

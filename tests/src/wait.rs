@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+/// How long what takes moments may take on a machine that does much else, before it counts as hung.
+pub const SOON: Duration = Duration::from_secs(60);
+/// The same of what takes a while: runs, jobs, what a page computes.
+pub const LONG: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What an attempt came to.

@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
-use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use planner::wire::{ToHub, ToPage};
@@ -11,7 +10,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use crate::support::{Ended, Workshop, wait_for};
+use crate::support::{Ended, PATIENCE, Workshop, wait_for};
 
 /// A hub that serves a workshop's runs.
 pub struct Hub {
@@ -50,7 +49,7 @@ impl Hub {
     /// The answer to a plain request.
     fn get(&self, path: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connected");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a limit");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
         write!(stream, "GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n").expect("sent");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("read");
@@ -91,7 +90,7 @@ pub async fn send(socket: &mut Socket, message: &ToHub) {
 /// The next message; none when the hub has closed the socket.
 pub async fn next(socket: &mut Socket) -> Option<ToPage> {
     loop {
-        let message = tokio::time::timeout(Duration::from_secs(30), socket.next()).await.expect("in time");
+        let message = tokio::time::timeout(PATIENCE, socket.next()).await.expect("in time");
         match message {
             Some(Ok(Message::Text(text))) => return Some(serde_json::from_str(&text).expect("a message")),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}

@@ -10,7 +10,7 @@ use planner::wire::{
 };
 
 use crate::hub::{Hub, Socket, next, send};
-use crate::support::{TINY, Workshop, log, step, wait_for};
+use crate::support::{PATIENCE, TINY, Workshop, log, step, wait_for};
 use run_folder::RunFolder;
 
 fn tiny() -> PlanFile {
@@ -66,7 +66,7 @@ pub async fn wait_state(socket: &mut Socket, id: &str, good: impl Fn(RunState) -
 
 /// Waits until the list shows this run as wanted.
 async fn wait_run(socket: &mut Socket, id: &str, good: impl Fn(&RunSummary) -> bool) -> RunSummary {
-    let deadline = Instant::now() + Duration::from_secs(40);
+    let deadline = Instant::now() + PATIENCE;
     let mut list = runs(socket).await;
     loop {
         if let Some(run) = list.iter().find(|run| run.info.id == id).filter(|run| good(run)) {

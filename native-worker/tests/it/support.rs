@@ -157,9 +157,12 @@ pub fn step(step: u64) -> Event {
     Event::Step(Step { step, loss, grad_norm: 1.0, lr: 3e-4, tokens: 128, seconds: 0.5, ..Step::default() })
 }
 
+/// How long something may take before it hangs, on a machine that does much else.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Waits for something that another process does.
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
             return found;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::Workshop;
+use crate::support::{PATIENCE, Workshop};
 
 const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
     "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
@@ -69,7 +69,7 @@ fn a_kill_leaves_nothing_that_looks_whole() {
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| name.starts_with("data")).collect()
     };
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     while names().len() < 2 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }

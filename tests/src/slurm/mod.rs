@@ -23,7 +23,7 @@ use nix::unistd::Pid;
 
 use crate::process::{Guarded, Lines};
 use crate::programs::system_program;
-use crate::wait::{Attempt, until};
+use crate::wait::{Attempt, SOON, until};
 
 /// Names of the compute nodes.
 pub const NODES: [&str; 2] = ["gpu-01", "gpu-02"];
@@ -44,8 +44,6 @@ pub const SMALL_NODES: u64 = 128;
 /// Those other partitions. `compute`, the default, has the compute nodes.
 pub const PARTITIONS: [&str; 5] = ["main", "batch", "gpu", "interactive", "debug"];
 
-const START_LIMIT: Duration = Duration::from_secs(30);
-const COMMAND_LIMIT: &str = "30";
 const PREFIX: &str = "shardplan-slurm-";
 
 /// A running Slurm. Dropped, it is gone with all that ran in it.
@@ -99,21 +97,21 @@ impl Slurm {
         let log = std::fs::File::create(folder.join("log").join("login.out"))?;
         let (process, lines) = Guarded::with_input_and_lines(command.stderr(log))?;
         let failed = || logs(folder);
-        lines.find("login node", START_LIMIT, |line| (line == "ready").then_some(())).with_context(failed)?;
+        lines.find("login node", SOON, |line| (line == "ready").then_some(())).with_context(failed)?;
         let login = namespaces::only_child(process.pid()?)?;
         let slurm =
             Slurm { control: Mutex::new(Control { process, lines }), login, folder: folder.to_owned() };
         for node in NODES {
             slurm.start_node(node).with_context(failed)?;
         }
-        slurm.wait_until_idle(START_LIMIT).with_context(failed)?;
+        slurm.wait_until_idle(SOON).with_context(failed)?;
         Ok(slurm)
     }
 
     /// One of Slurm's commands (or another) on the login node, with a limit on its time.
     pub fn command(&self, name: &str) -> Result<Command> {
         let mut command = self.unlimited("timeout")?;
-        command.arg(COMMAND_LIMIT).arg(system_program(name)?);
+        command.arg(SOON.as_secs().to_string()).arg(system_program(name)?);
         Ok(command)
     }
 
@@ -198,7 +196,7 @@ impl Slurm {
         let mut control =
             self.control.lock().map_err(|_| anyhow!("another test failed while giving orders"))?;
         control.process.say(order)?;
-        control.lines.find(order, START_LIMIT, |line| (line == "done").then_some(()))
+        control.lines.find(order, SOON, |line| (line == "done").then_some(()))
     }
 
     /// Waits until both compute nodes are up and free.

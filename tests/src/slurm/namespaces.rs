@@ -10,9 +10,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::unistd::Pid;
 
 use crate::programs::system_program;
-
-/// How long the login node's first process may take to appear.
-const CHILD_LIMIT: Duration = Duration::from_secs(5);
+use crate::wait::SOON;
 
 /// The command that makes the login node.
 pub fn login_node(folder: &Path) -> Result<Command> {
@@ -59,8 +57,8 @@ pub fn only_child(parent: Pid) -> Result<Pid> {
         if let Some(Ok(child)) = text.split_whitespace().next().map(str::parse) {
             return Ok(Pid::from_raw(child));
         }
-        if start.elapsed() > CHILD_LIMIT {
-            bail!("process {parent} has no child after {} s", CHILD_LIMIT.as_secs());
+        if start.elapsed() > SOON {
+            bail!("process {parent} has no child after {} s", SOON.as_secs());
         }
         std::thread::sleep(Duration::from_millis(10));
     }

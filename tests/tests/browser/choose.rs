@@ -1,15 +1,12 @@
 //! Open fields on the page: model and cluster are enough, what is touched is held, and an error takes no picture away.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
-
-const SOON: Duration = Duration::from_secs(30);
+use system_tests::wait::SOON;
 
 async fn open(url: &str) -> Result<Browser> {
     let browser = Browser::start().await?;

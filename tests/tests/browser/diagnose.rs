@@ -1,15 +1,13 @@
 //! Logs on the page and on the command line: the same diagnosis, and a page that stays alive while megabytes are read.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
+use system_tests::wait::SOON;
 
-const SOON: Duration = Duration::from_secs(60);
 const STEP: &str = " [2026-11-03 09:00:00] iteration 1/ 20000 | elapsed time per iteration (ms): 10.0 | lm loss: 1.0E+01 |\n";
 const FAILURE: &str = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 3 has a total capacity of \
                        79.11 GiB of which 1.33 GiB is free. Including non-PyTorch memory, this process has 77.77 GiB memory in \

@@ -1,15 +1,12 @@
 //! Layouts and slices on the page: the same lists as on the command line, and a layout is one click from being the plan.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
-
-const SOON: Duration = Duration::from_secs(20);
+use system_tests::wait::SOON;
 
 /// A mixture of experts on two nodes; it has hundreds of layouts there.
 fn two_nodes(preset: &str) -> Value {

@@ -1,15 +1,12 @@
 //! Checking a script on the page: the command line's findings, marked lines, a file that is chosen, and keys alone.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
-
-const SOON: Duration = Duration::from_secs(20);
+use system_tests::wait::SOON;
 
 const SCRIPT: &str = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=8\n#SBATCH --time=2h\n\
     export HF_TOKEN=hf_abcdefghijklmnop0123456789\n\

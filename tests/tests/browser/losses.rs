@@ -1,18 +1,12 @@
 //! A run that goes on after a failure, from the page: the choice beside the start, a rank that is marked dead, what the page tells
 //! of the recovery, and the way back.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::runs::Runs;
-use system_tests::wait::{Attempt, until};
-
-const SOON: Duration = Duration::from_secs(20);
-/// How long four processes may take for some steps of a tiny model and a recovery, on a busy machine.
-const A_RUN: Duration = Duration::from_secs(120);
+use system_tests::wait::{Attempt, LONG, SOON, until};
 
 fn plan(checkpoint: Value) -> Value {
     json!({
@@ -37,7 +31,7 @@ async fn running(browser: &Browser, hub: &Hub) -> Result<()> {
     browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
     browser.choose("on-failure", "ntp").await?;
     browser.click("run-start").await?;
-    browser.number_when("step-value", "data-value", A_RUN, |step| step >= 8.0).await.map(drop)
+    browser.number_when("step-value", "data-value", LONG, |step| step >= 8.0).await.map(drop)
 }
 
 const ASKED: &str = "[role=alertdialog] p";
@@ -48,7 +42,7 @@ async fn a_rank_is_marked_dead_on_the_map_by_keyboard_or_pointer_as_in_the_list(
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
     running(&browser, &hub).await?;
-    let map = |name: &'static str, right: fn(f64) -> bool| browser.number_when("run-map", name, A_RUN, right);
+    let map = |name: &'static str, right: fn(f64) -> bool| browser.number_when("run-map", name, LONG, right);
     map("data-ranks", |ranks| ranks == 4.0).await?;
     map("data-failed", |lost| lost == 0.0).await?;
 
@@ -91,7 +85,7 @@ async fn a_rank_is_marked_dead_on_the_map_by_keyboard_or_pointer_as_in_the_list(
         .text_when("run-map-says", SOON, |text| text.contains("Rank 2") && text.contains("takes no part"))
         .await?;
     browser.screenshot("rank-lost-on-the-map").await?;
-    browser.text_when("run-recovered", A_RUN, |text| text.contains("after the failure")).await?;
+    browser.text_when("run-recovered", LONG, |text| text.contains("after the failure")).await?;
     browser.text_when("run-map-told", SOON, str::is_empty).await?;
     map("data-failed", |lost| lost == 1.0).await?;
     ensure!(browser.elements("mark-dead").await?.len() == 3, "three ranks go on");
@@ -103,10 +97,10 @@ async fn a_rank_is_marked_dead_on_the_map_by_keyboard_or_pointer_as_in_the_list(
     ensure!(questions == 0, "it is asked about a rank that is lost");
 
     browser.click("run-whole").await?;
-    browser.text_when("run-recovered", A_RUN, |text| text.contains("after the stop")).await?;
+    browser.text_when("run-recovered", LONG, |text| text.contains("after the stop")).await?;
     map("data-failed", |lost| lost == 0.0).await?;
     browser.click("run-stop").await?;
-    browser.text_when("run-state", A_RUN, |text| text.contains("stopped")).await?;
+    browser.text_when("run-state", LONG, |text| text.contains("stopped")).await?;
     let errors = browser.console_errors().await?;
     ensure!(errors.is_empty(), "the page's console says {errors:#?}");
     Ok(())
@@ -134,7 +128,7 @@ async fn a_rank_is_marked_dead_and_the_run_goes_on_and_returns_to_its_whole_plan
     browser.choose("on-failure", "ntp").await?;
     browser.screenshot("run-to-go-on-after-a-failure").await?;
     browser.click("run-start").await?;
-    browser.number_when("step-value", "data-value", A_RUN, |step| step >= 8.0).await?;
+    browser.number_when("step-value", "data-value", LONG, |step| step >= 8.0).await?;
 
     browser.selected("[data-testid=mark-dead][data-rank='1']").await?.click().await?;
     browser.any_text_when("[role=alertdialog] p", SOON, |text| text.contains("rank 1")).await?;
@@ -144,13 +138,13 @@ async fn a_rank_is_marked_dead_and_the_run_goes_on_and_returns_to_its_whole_plan
     browser.screenshot("rank-to-be-marked-dead").await?;
     browser.click("mark-dead-now").await?;
     let told = browser
-        .text_when("run-recovered", A_RUN, |text| {
+        .text_when("run-recovered", LONG, |text| {
             text.contains("was done") && text.contains("after the failure")
         })
         .await?;
     ensure!(told.contains("Attempt 2"), "{told}");
     let at = browser.number_when("step-value", "data-value", SOON, |_| true).await?;
-    browser.number_when("step-value", "data-value", A_RUN, |step| step >= at + 4.0).await?;
+    browser.number_when("step-value", "data-value", LONG, |step| step >= at + 4.0).await?;
     let row = "[data-testid=run-attempts] [data-attempt='2']";
     browser.any_text_when(row, SOON, |text| text.contains('%')).await?;
     ensure!(browser.elements("mark-dead").await?.len() == 3, "three ranks go on");
@@ -158,16 +152,16 @@ async fn a_rank_is_marked_dead_and_the_run_goes_on_and_returns_to_its_whole_plan
 
     browser.click("run-whole").await?;
     browser
-        .text_when("run-recovered", A_RUN, |text| {
+        .text_when("run-recovered", LONG, |text| {
             text.contains("Attempt 3") && text.contains("after the stop")
         })
         .await?;
     browser
-        .any_text_when("[data-testid=run-attempts] [data-attempt='3']", A_RUN, |text| text.contains('%'))
+        .any_text_when("[data-testid=run-attempts] [data-attempt='3']", LONG, |text| text.contains('%'))
         .await?;
     browser.screenshot("run-with-its-whole-plan-again").await?;
     browser.click("run-stop").await?;
-    browser.text_when("run-state", A_RUN, |text| text.contains("stopped")).await?;
+    browser.text_when("run-state", LONG, |text| text.contains("stopped")).await?;
     let errors = browser.console_errors().await?;
     ensure!(errors.is_empty(), "the page's console says {errors:#?}");
     Ok(())

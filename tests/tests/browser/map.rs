@@ -9,9 +9,7 @@ use system_tests::browser::{Browser, Graphics};
 use system_tests::hub::Hub;
 use system_tests::pictures::{KEEP_FRAMES, pixels};
 use system_tests::runs::Runs;
-
-/// How long the map may take to be drawn, and a key to be answered, on a machine that has no GPU and is busy.
-const SOON: Duration = Duration::from_secs(10);
+use system_tests::wait::SOON;
 
 /// Names of the second module's files that the browser has asked for.
 const LOADED: &str = "return performance.getEntriesByType('resource')

@@ -1,8 +1,6 @@
 //! What was measured, on the page: a run's pipeline over the planned one, its seconds as a calibration, and a calibration
 //! from a file.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use serde_json::json;
 
@@ -11,11 +9,7 @@ use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::run_folder::only_run;
 use system_tests::runs::Runs;
-
-/// How long the page may take to show what planner says.
-const SOON: Duration = Duration::from_secs(10);
-/// How long two processes may take for a few steps of a tiny model, on a busy machine.
-const A_RUN: Duration = Duration::from_secs(120);
+use system_tests::wait::{LONG, SOON};
 
 #[tokio::test]
 async fn a_runs_pipeline_lies_over_the_plan_and_calibrates_its_seconds() -> Result<()> {
@@ -40,7 +34,7 @@ async fn a_runs_pipeline_lies_over_the_plan_and_calibrates_its_seconds() -> Resu
     browser.click("tab-run").await?;
     browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
     browser.click("run-start").await?;
-    browser.text_when("run-state", A_RUN, |text| text.contains("completed")).await?;
+    browser.text_when("run-state", LONG, |text| text.contains("completed")).await?;
     browser.text_when("step-compare", SOON, |text| text.contains("predicted")).await?;
 
     // Forward and backward of every micro batch on both stages, planned and then measured too.
@@ -111,22 +105,22 @@ async fn a_run_that_was_stopped_goes_on_from_the_page() -> Result<()> {
     browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
     browser.click("run-start").await?;
     let saved = browser
-        .text_when("run-saved", A_RUN, |text| text.contains("is saved") && text.contains("predicted"))
+        .text_when("run-saved", LONG, |text| text.contains("is saved") && text.contains("predicted"))
         .await?;
     ensure!(saved.contains("training waited"), "{saved}");
     browser.click("run-stop").await?;
-    browser.text_when("run-state", A_RUN, |text| text.contains("stopped")).await?;
+    browser.text_when("run-state", LONG, |text| text.contains("stopped")).await?;
     let offered = browser.text_when("run-resume", SOON, |text| text.starts_with("Go on after step ")).await?;
     browser.screenshot("run-to-go-on-with").await?;
     browser.click("run-resume").await?;
-    browser.text_when("run-state", A_RUN, |text| text.contains("running")).await?;
+    browser.text_when("run-state", LONG, |text| text.contains("running")).await?;
     let step = offered.trim_start_matches("Go on after step ").to_owned();
     let at = format!("went on after step {step},");
-    browser.text_when("run-resumed", A_RUN, |text| text.contains(&at)).await?;
+    browser.text_when("run-resumed", LONG, |text| text.contains(&at)).await?;
     // Another save, of what was trained since.
-    browser.text_when("run-saved", A_RUN, |text| text != saved).await?;
+    browser.text_when("run-saved", LONG, |text| text != saved).await?;
     browser.click("run-stop").await?;
-    browser.text_when("run-state", A_RUN, |text| text.contains("stopped")).await?;
+    browser.text_when("run-state", LONG, |text| text.contains("stopped")).await?;
     browser.screenshot("run-that-went-on").await?;
     let errors = browser.console_errors().await?;
     ensure!(errors.is_empty(), "the page's console says {errors:#?}");

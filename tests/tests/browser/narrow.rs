@@ -8,8 +8,8 @@ use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
+use system_tests::wait::SOON;
 
-const SOON: Duration = Duration::from_secs(60);
 /// Width and height of a phone.
 const PHONE: (u32, u32) = (390, 844);
 

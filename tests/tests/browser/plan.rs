@@ -13,10 +13,9 @@ use system_tests::hub::Hub;
 use system_tests::plans::{four_ranks, plan};
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
+use system_tests::wait::{LONG, SOON};
 
 const QWEN3_30B_A3B: &str = include_str!("../../data/qwen3-30b-a3b.config.json");
-/// How long the page may take to show what planner says.
-const SOON: Duration = Duration::from_secs(10);
 
 /// A browser on a hub's page.
 struct Page {
@@ -302,9 +301,7 @@ async fn a_plan_runs_from_the_page_and_its_history_stays() -> Result<()> {
         page.browser.text_when("run-state", SOON, |text| text.contains("running")).await?;
 
         // Training, live: the loss of a later step is lower than the first one's.
-        page.browser
-            .number_when("step-value", "data-value", Duration::from_secs(120), |steps| steps >= 12.0)
-            .await?;
+        page.browser.number_when("step-value", "data-value", LONG, |steps| steps >= 12.0).await?;
         let first: f64 =
             page.browser.attribute("loss-value", "data-first").await?.context("no first loss")?.parse()?;
         page.browser.number_when("loss-value", "data-value", SOON, |loss| loss < first).await?;
@@ -322,7 +319,7 @@ async fn a_plan_runs_from_the_page_and_its_history_stays() -> Result<()> {
         page.browser.screenshot("measured-and-predicted").await?;
 
         page.browser.click("run-stop").await?;
-        page.browser.text_when("run-state", Duration::from_secs(20), |text| text.contains("stopped")).await?;
+        page.browser.text_when("run-state", SOON, |text| text.contains("stopped")).await?;
         let steps = page.browser.number_when("step-value", "data-value", SOON, |steps| steps >= 12.0).await?;
 
         // A reload has no token in its address and no state in the page: all comes from the session and the run folder.
@@ -357,9 +354,7 @@ async fn a_plan_for_a_cluster_is_measured_by_its_twin() -> Result<()> {
         let instead = page.browser.text("run-instead").await?;
         ensure!(instead.contains("shardplan verify") && instead.contains("shardplan script"), "{instead}");
         page.browser.click("twin-start").await?;
-        page.browser
-            .text_when("run-state", Duration::from_secs(120), |text| text.contains("completed"))
-            .await?;
+        page.browser.text_when("run-state", LONG, |text| text.contains("completed")).await?;
         for category in ["weights", "gradients", "optimizer"] {
             let of = async |side: &str| {
                 let hook = format!("{side}-{category}");

@@ -2,7 +2,6 @@
 //! copied writes the same bytes.
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use batch::launch::{Body, Example, Site, examples};
@@ -13,9 +12,7 @@ use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, program};
 use system_tests::runs::Runs;
-use system_tests::wait::{Attempt, until};
-
-const SOON: Duration = Duration::from_secs(20);
+use system_tests::wait::{Attempt, SOON, until};
 
 /// Keeps what is copied, for no test may read the clipboard of the machine.
 const KEEP_COPIES: &str =

@@ -9,10 +9,7 @@ use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
-use system_tests::wait::{Attempt, until};
-
-/// How long a search may take, with workers to start, on a machine that is busy.
-const SOON: Duration = Duration::from_secs(60);
+use system_tests::wait::{Attempt, SOON, until};
 
 /// WebDriver's name of a key.
 const BACKSPACE: &str = "\u{e003}";

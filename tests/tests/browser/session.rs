@@ -1,13 +1,10 @@
 //! What was typed or chosen in a view is there when somebody comes back from another.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::runs::Runs;
-
-const SOON: Duration = Duration::from_secs(20);
+use system_tests::wait::SOON;
 
 /// What a box or a list holds.
 async fn value(browser: &Browser, hook: &str) -> Result<String> {

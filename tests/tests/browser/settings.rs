@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::runs::Runs;
-
-const SOON: Duration = Duration::from_secs(20);
+use system_tests::wait::SOON;
 
 async fn open(runs: &Runs) -> Result<(Hub, Browser)> {
     let hub = Hub::start(runs.path())?;

@@ -1,7 +1,5 @@
 //! The timeline: the same picture by GPU and canvas, an SVG when it is small, answered by keys, exported as a trace.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -10,9 +8,8 @@ use system_tests::hub::Hub;
 use system_tests::pictures::{KEEP_FRAMES, pixels};
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
+use system_tests::wait::SOON;
 
-/// How long the timeline may take to be drawn, and a key to be answered, on a machine that has no GPU and is busy.
-const SOON: Duration = Duration::from_secs(10);
 /// WebDriver's names of keys.
 const RIGHT: char = '\u{e014}';
 const DOWN: char = '\u{e015}';

@@ -1,7 +1,6 @@
 //! A watched run on the page: `shardplan wrap` beside a hub, measured next to predicted, while it runs and after.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use planner::run::Comparison;
@@ -11,8 +10,7 @@ use system_tests::hub::Hub;
 use system_tests::process::Guarded;
 use system_tests::programs::shardplan;
 use system_tests::runs::Runs;
-
-const SOON: Duration = Duration::from_secs(20);
+use system_tests::wait::SOON;
 
 /// Iterations as Megatron-LM prints them, until somebody makes the file of the first argument.
 const JOB: &str = r#"

@@ -1,7 +1,5 @@
 //! The hub over a run: killed and started again it shows everything, and it refuses whom it should.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use planner::wire::{self, Event, GoingOn, LogRecord, Outcome, ToHub, ToPage};
@@ -11,6 +9,7 @@ use system_tests::plans::{four_ranks, plan};
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::run_folder::all_records;
 use system_tests::runs::Runs;
+use system_tests::wait::SOON;
 
 const STEPS: u64 = 60;
 
@@ -31,7 +30,7 @@ async fn a_hub_killed_and_restarted_shows_the_whole_run() -> Result<()> {
     };
     session.records_until(&run, |records, _| steps_of(records, 0) >= 3).await?;
     first.process.signal(Signal::SIGKILL)?;
-    first.process.wait(Duration::from_secs(5))?;
+    first.process.wait(SOON)?;
 
     let second = Hub::start(runs.path())?;
     let mut session = second.connect().await?;

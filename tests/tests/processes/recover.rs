@@ -17,11 +17,10 @@ use system_tests::process::Guarded;
 use system_tests::programs::expect_code;
 use system_tests::run_folder::{all_records, log_of, only_run, records, steps};
 use system_tests::runs::Runs;
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, until};
 
 use crate::worker::run_command;
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// How far losses in fp64 may be apart in another layout.
 const NEAR: f64 = 1e-10;
 
@@ -91,7 +90,7 @@ impl Going {
 
     /// Waits for what a look at the run finds.
     async fn see<T>(&self, what: &str, look: impl Fn(&Path) -> Result<Option<T>>) -> Result<T> {
-        until(what, LIMIT, async || {
+        until(what, LONG, async || {
             let found = self.run().ok().and_then(|run| look(&run).ok().flatten());
             Ok(found.map_or_else(|| Attempt::NotYet(self.said()), Attempt::Ready))
         })
@@ -149,7 +148,7 @@ impl Going {
     }
 
     fn ends(&mut self, code: i32) -> Result<()> {
-        let status = self.launcher.wait(LIMIT)?;
+        let status = self.launcher.wait(LONG)?;
         ensure!(status.code() == Some(code), "it ended with {status}: {}", self.said());
         Ok(())
     }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
@@ -14,10 +13,9 @@ use system_tests::process::Guarded;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::run_folder::{all_records, ended, info, log_of, only_run, records, steps};
 use system_tests::runs::Runs;
+use system_tests::wait::LONG;
 
 use crate::worker::{run_command, training};
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn saving(steps: u64) -> Value {
     let mut plan = four_ranks("fp32", steps);
@@ -36,7 +34,7 @@ async fn interrupted(runs: &Runs) -> Result<(std::path::PathBuf, u64)> {
     let mut launcher = Guarded::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
     let run = training(runs.path(), 3).await?;
     launcher.signal(Signal::SIGINT)?;
-    launcher.wait(LIMIT)?;
+    launcher.wait(LONG)?;
     let records = all_records(&run)?;
     let last = steps(&records, 0).last().context("no step")?.step;
     let (outcome, reason) = ended(&records, &log_of(0)).context("no end")?;
@@ -80,7 +78,7 @@ async fn a_run_goes_on_in_its_folder_and_others_from_it() -> Result<()> {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(said.contains("is still trained"), "{said}");
     launcher.signal(Signal::SIGTERM)?;
-    launcher.wait(LIMIT)?;
+    launcher.wait(LONG)?;
     ensure!(only_run(runs.path())? == run && info(&run)?.attempts == 2, "{:?}", info(&run)?);
     ensure!(resumed(&run)?.first().map(|resumed| resumed.step) == Some(last), "{:?}", resumed(&run)?);
     Ok(())

@@ -15,12 +15,11 @@ use system_tests::programs::shardplan;
 use system_tests::run_folder::{all_records, ended, log_of, steps};
 use system_tests::runs::Runs;
 use system_tests::small_disk::SmallDisk;
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, SOON, until};
 
 use crate::worker::{run_command, training};
 
 const RANKS: u64 = 4;
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A run of four ranks that has done some steps, and its launcher.
 async fn started(runs: &Runs, steps: u64) -> Result<(Guarded, PathBuf)> {
@@ -65,7 +64,7 @@ async fn ranks_end_within_the_lease_when_their_launcher_is_killed() -> Result<()
 
     launcher.signal(Signal::SIGKILL)?;
     let killed = Instant::now();
-    launcher.wait(Duration::from_secs(5))?;
+    launcher.wait(SOON)?;
     until("the end of all ranks", Duration::from_secs(40), async || {
         let left = pids(&all_records(&run)?).iter().filter(|&&pid| is_there(pid)).count();
         Ok(if left == 0 { Attempt::Ready(()) } else { Attempt::NotYet(format!("{left} ranks")) })
@@ -102,7 +101,7 @@ async fn a_stop_ends_ranks_that_hang_without_a_launcher() -> Result<()> {
     let mut session = hub.connect().await?;
     // In this order: when the parent of stopped processes goes, the kernel sends them SIGHUP.
     launcher.signal(Signal::SIGKILL)?;
-    launcher.wait(Duration::from_secs(5))?;
+    launcher.wait(SOON)?;
     ranks.iter().try_for_each(|&pid| kill(pid, Signal::SIGSTOP))?;
     let shown = listed(&mut session, |run| !run.reason.is_empty()).await?;
     ensure!(shown.state == RunState::Running, "it is listed as {:?}: {}", shown.state, shown.reason);
@@ -161,7 +160,7 @@ async fn on_a_full_disk(steps: u64) -> Result<(SmallDisk, Guarded, PathBuf)> {
 #[tokio::test]
 async fn a_run_goes_on_over_a_full_disk() -> Result<()> {
     let (disk, mut launcher, run) = on_a_full_disk(100_000).await?;
-    until("word of the full disk", LIMIT, async || {
+    until("word of the full disk", LONG, async || {
         let records = all_records(&run)?;
         let told = (0..RANKS).filter(|&rank| missing(&records, &log_of(rank)) > 0).count();
         Ok(if told == 4 { Attempt::Ready(()) } else { Attempt::NotYet(format!("{told} ranks told")) })
@@ -171,14 +170,14 @@ async fn a_run_goes_on_over_a_full_disk() -> Result<()> {
     disk.free()?;
     training(disk.path(), before + 2).await?;
     launcher.signal(Signal::SIGINT)?;
-    launcher.wait(Duration::from_secs(20))?;
+    launcher.wait(SOON)?;
     check_logs(&run, Outcome::Stopped)
 }
 
 #[tokio::test]
 async fn the_end_is_recorded_on_a_disk_that_stays_full() -> Result<()> {
     let (_disk, mut launcher, run) = on_a_full_disk(150).await?;
-    let status = launcher.wait(Duration::from_secs(300))?;
+    let status = launcher.wait(LONG)?;
     ensure!(status.success(), "the run ended with {status}");
     check_logs(&run, Outcome::Completed)
 }

@@ -16,7 +16,7 @@ use system_tests::process::Guarded;
 use system_tests::programs::{expect_code, shardplan, system_program};
 use system_tests::run_folder::{all_records, allocated, ended, loss_falls, only_run, steps};
 use system_tests::runs::Runs;
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, SOON, until};
 
 const RANKS: u64 = 4;
 
@@ -81,7 +81,7 @@ async fn a_killed_rank_ends_the_run_and_is_named() -> Result<()> {
 
     kill(victim, Signal::SIGKILL)?;
     let killed = Instant::now();
-    let status = launcher.wait(Duration::from_secs(20))?;
+    let status = launcher.wait(SOON)?;
     let took = killed.elapsed();
 
     ensure!(took < Duration::from_secs(10), "the run ended only {took:?} after the kill");
@@ -116,7 +116,7 @@ async fn an_interrupt_stops_the_run_in_order() -> Result<()> {
         Guarded::start(command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()))?;
     let run = training(runs.path(), 2).await?;
     launcher.signal(Signal::SIGINT)?;
-    let status = launcher.wait(Duration::from_secs(20))?;
+    let status = launcher.wait(SOON)?;
     ensure!(status.code() == Some(1), "the exit code is {status}");
     let records = all_records(&run)?;
     for rank in 0..RANKS {
@@ -179,7 +179,7 @@ pub fn run_command(plan: &Value, runs: &Runs) -> Result<Command> {
 
 /// Waits until rank 2 of the only run has done some steps, and gives the run's folder.
 pub async fn training(runs: &Path, wanted: usize) -> Result<PathBuf> {
-    until("training", Duration::from_secs(60), async || {
+    until("training", LONG, async || {
         let Ok(run) = only_run(runs) else { return Ok(Attempt::NotYet("no run".to_owned())) };
         let done = all_records(&run).map(|records| steps(&records, 2).len()).unwrap_or(0);
         Ok(if done >= wanted { Attempt::Ready(run) } else { Attempt::NotYet(format!("{done} steps")) })

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use batch::launch::{Body, Mode};
 use system_tests::slurm::{Slurm, succeeded};
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, until};
 
-use super::payloads::{Job, LIMIT};
+use super::payloads::Job;
 
 /// A stand-in saves and resumes as Megatron Bridge does; its second attempt goes on, and the next job begins anew.
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_bridge_job_that_is_queued_again_finds_its_files_and_another_job_does_
         job.says("resumes from step 1\n", 1).await?;
         job.says("has saved step 2\n", 1).await?;
         succeeded(job.slurm.command("scancel")?.arg(&number))?;
-        job.slurm.finished(&number, LIMIT).await?;
+        job.slurm.finished(&number, LONG).await?;
         let run = job.folder.join(format!("runs/shardplan-{number}"));
         ensure!(std::fs::read_to_string(run.join("checkpoints/latest"))? == "2\n", "{}", run.display());
         ensure!(
@@ -43,7 +43,7 @@ async fn a_bridge_job_that_is_queued_again_finds_its_files_and_another_job_does_
         let second = job.submit()?;
         job.says("resumes from step 0\n", 2 * times).await?;
         succeeded(job.slurm.command("scancel")?.arg(&second))?;
-        job.slurm.finished(&second, LIMIT).await?;
+        job.slurm.finished(&second, LONG).await?;
         ensure!(
             std::fs::read_to_string(others.join("latest"))? == "7000\n",
             "another's checkpoint has changed"
@@ -61,7 +61,7 @@ async fn a_bridge_job_that_is_queued_again_finds_its_files_and_another_job_does_
 async fn a_job_takes_no_folder_that_was_there_before_its_first_attempt() -> Result<()> {
     let job = Job::new("same-number", Mode::Srun, Body::Bridge)?;
     let first = job.submit()?;
-    job.slurm.finished(&first, LIMIT).await?;
+    job.slurm.finished(&first, LONG).await?;
     // Numbers are given one after the other, and other tests take some.
     let next: u64 = first.parse()?;
     for number in next + 1..next + 20 {
@@ -100,7 +100,7 @@ async fn ranks_that_are_told_of_the_signal_save_and_end_well() -> Result<()> {
         // The loss is printed just before the handler is there.
         tokio::time::sleep(Duration::from_secs(1)).await;
         succeeded(job.slurm.command("scancel")?.args([&format!("--signal={signal}"), &number]))?;
-        let (state, code) = job.slurm.finished(&number, LIMIT).await?;
+        let (state, code) = job.slurm.finished(&number, LONG).await?;
         ensure!(state == "COMPLETED" && code == "0:0", "{signal}: {state} {code}: {}", job.printed());
         ensure!(job.printed().matches("saves on signal").count() == 4, "{signal}: {}", job.printed());
     }
@@ -129,7 +129,7 @@ async fn slurm_sends_the_signal_to_tasks_or_with_b_to_the_batch_shell() -> Resul
     let printed =
         |name: &str| std::fs::read_to_string(folder.join(format!("{name}.log"))).unwrap_or_default();
     let wait_for = async |name: &str, text: &str, times: usize| {
-        until(text, LIMIT, async || {
+        until(text, LONG, async || {
             let printed = printed(name);
             let there = printed.matches(text).count() == times;
             Ok(if there { Attempt::Ready(()) } else { Attempt::NotYet(printed) })
@@ -146,8 +146,8 @@ async fn slurm_sends_the_signal_to_tasks_or_with_b_to_the_batch_shell() -> Resul
     ensure!(!printed("tasks").contains("the shell"), "{}", printed("tasks"));
     ensure!(!printed("shell").contains("a task"), "{}", printed("shell"));
     let (tasks, shell) = (&numbers[0].1, &numbers[1].1);
-    slurm.finished(tasks, LIMIT).await?;
+    slurm.finished(tasks, LONG).await?;
     succeeded(slurm.command("scancel")?.arg(shell))?;
-    slurm.finished(shell, LIMIT).await?;
+    slurm.finished(shell, LONG).await?;
     Ok(())
 }

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use system_tests::slurm::{ADDRESSES, GPUS_PER_NODE, NODES, Slurm, succeeded};
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, SOON, until};
 
 /// What each of four tasks on two nodes prints for a line of shell, sorted.
 fn on_four_tasks(slurm: &Slurm, options: &[&str], line: &str) -> Result<Vec<String>> {
@@ -146,7 +145,7 @@ async fn nothing_is_left_of_a_cluster_whose_test_is_killed() -> Result<()> {
     let mut sbatch = slurm.command("sbatch")?;
     sbatch.arg("--nodes=2").arg(format!("--output={}", log.display()));
     succeeded(sbatch.arg("--wrap=srun bash -c 'readlink /proc/self/ns/net; exec sleep 600'"))?;
-    let printed = until("a running job", Duration::from_secs(20), async || {
+    let printed = until("a running job", SOON, async || {
         let printed = std::fs::read_to_string(&log).unwrap_or_default();
         Ok(if printed.lines().count() == 2 { Attempt::Ready(printed) } else { Attempt::NotYet(printed) })
     });
@@ -156,7 +155,7 @@ async fn nothing_is_left_of_a_cluster_whose_test_is_killed() -> Result<()> {
     // When a test program is killed, the login node's input ends, and it ends. Here it is killed outright, which
     // leaves it no time to end the others.
     kill(slurm.login(), Signal::SIGKILL)?;
-    until("an end of all processes of the cluster", Duration::from_secs(10), async || {
+    until("an end of all processes of the cluster", SOON, async || {
         let left = processes_in(&networks)?;
         Ok(if left.is_empty() { Attempt::Ready(()) } else { Attempt::NotYet(format!("{left:?}")) })
     })

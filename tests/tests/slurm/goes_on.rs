@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use batch::launch::{Body, GpuRequest, Mode};
 use system_tests::slurm::{NODES, PREEMPTION, Slurm, succeeded};
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, until};
 
-use super::payloads::{Job, LIMIT};
+use super::payloads::Job;
 
 /// Steps of a run, and between checkpoints.
 const STEPS: u64 = 30;
@@ -115,7 +115,7 @@ impl Training {
     }
 
     async fn has_done(&self, number: &str, steps: usize) -> Result<()> {
-        until("steps", LIMIT, async || {
+        until("steps", LONG, async || {
             let done = self.ledger(number);
             let said = || format!("{done:?}; {}", self.job.printed());
             Ok(if done.len() >= steps { Attempt::Ready(()) } else { Attempt::NotYet(said()) })
@@ -129,7 +129,7 @@ impl Training {
     }
 
     async fn completed(&self, number: &str) -> Result<()> {
-        let (state, code) = self.job.slurm.finished(number, LIMIT).await?;
+        let (state, code) = self.job.slurm.finished(number, LONG).await?;
         ensure!(state == "COMPLETED" && code == "0:0", "{state} {code}: {}", self.job.printed());
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Training {
                 sbatch.args(["--parsable", "--exclusive", "--nodes=2", "--output=/dev/null"]);
                 sbatch.arg(format!("--partition={}", PREEMPTION[1])).arg("--wrap=sleep 1");
                 let first = succeeded(&mut sbatch)?.trim().to_owned();
-                self.job.slurm.finished(&first, LIMIT).await?;
+                self.job.slurm.finished(&first, LONG).await?;
             }
             By::TimeLimit => {
                 let signals = saves_on_signal(self.job.options.body, self.job.options.mode);
@@ -171,7 +171,7 @@ impl Training {
                 let end = if signals { "EndTime=now+120" } else { "EndTime=now+1" };
                 let which = format!("JobId={number}");
                 self.scontrol(&["update", &which, end])?;
-                let (state, _) = self.job.slurm.finished(&number, LIMIT).await?;
+                let (state, _) = self.job.slurm.finished(&number, LONG).await?;
                 ensure!(
                     state == if signals { "COMPLETED" } else { "TIMEOUT" },
                     "{state}: {}",
@@ -182,7 +182,7 @@ impl Training {
             }
             By::Node => {
                 self.job.slurm.lose_node(NODES[1])?;
-                until("a requeued job", LIMIT, async || {
+                until("a requeued job", LONG, async || {
                     let restarts = self.job.slurm.job_field(&number, "Restarts")?;
                     let state = self.job.slurm.job_field(&number, "JobState")?;
                     let said = format!("{restarts} restarts, {state}");
@@ -216,11 +216,11 @@ impl Training {
         let name: &'static str = Box::leak(format!("shardplan-{first}").into_boxed_str());
         self.job.variables.push(("SHARDPLAN_RESUME", name));
         let early = self.job.submit()?;
-        let (state, code) = self.job.slurm.finished(&early, LIMIT).await?;
+        let (state, code) = self.job.slurm.finished(&early, LONG).await?;
         ensure!(state == "FAILED" && code == "1:0", "{state} {code}: {}", self.job.printed());
         ensure!(self.job.printed().contains(&format!("job {first} still has")), "{}", self.job.printed());
         succeeded(self.job.slurm.command("scancel")?.arg(first))?;
-        self.job.slurm.finished(first, LIMIT).await?;
+        self.job.slurm.finished(first, LONG).await?;
         let last = self.job.submit()?;
         self.completed(&last).await?;
         let mut done = self.ledger(first);
@@ -331,7 +331,7 @@ async fn every_framework_goes_on_after_what_ends_an_attempt_and_nothing_is_lost(
             if alone { of.into_iter().map(|one| vec![one]).collect() } else { vec![of] };
         for group in groups {
             all(group).await.with_context(|| format!("{by:?}"))?;
-            Slurm::shared()?.wait_until_idle(LIMIT)?;
+            Slurm::shared()?.wait_until_idle(LONG)?;
         }
         // For whoever reads what a soak says.
         eprintln!("{by:?}: {count} trainings in {:.0} s", began.elapsed().as_secs_f64());

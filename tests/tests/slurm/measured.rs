@@ -3,7 +3,6 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use batch::launch::{Body, Container, Environment, Mode, ScriptOptions, Site};
@@ -15,8 +14,7 @@ use serde_json::json;
 use system_tests::programs::program;
 use system_tests::run_folder::records;
 use system_tests::slurm::{GPUS_PER_NODE, NODES, Slurm};
-
-const LIMIT: Duration = Duration::from_secs(240);
+use system_tests::wait::LONG;
 
 /// A `python` that starts ranks as torchrun does, and prints on the last of them what Megatron-LM prints.
 const PYTHON: &str = r#"#!/bin/bash
@@ -109,7 +107,7 @@ impl Job {
             sbatch.env("PATH", format!("{}:{path}", self.folder.join("programs").display()));
             sbatch.envs(self.variables.iter().copied());
         })?;
-        let (state, code) = self.slurm.finished(&job, LIMIT).await?;
+        let (state, code) = self.slurm.finished(&job, LONG).await?;
         let logs = std::fs::read_dir(self.folder.join("logs"))?.flatten();
         let printed = logs.map(|log| std::fs::read_to_string(log.path()).unwrap_or_default()).collect();
         Ok((state, code, printed))

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use batch::launch::{Body, Container, Environment, Mode, ScriptOptions, Site, Task};
@@ -13,10 +12,8 @@ use serde_json::json;
 use system_tests::programs::system_program;
 use system_tests::slurm::stubs::{Call, Stubs};
 use system_tests::slurm::{GPUS_PER_NODE, HALVES, NODES, Slurm, succeeded};
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, until};
 
-/// Jobs of other tests may have the nodes for a minute or two before one of these starts.
-pub const LIMIT: Duration = Duration::from_secs(240);
 const RANKS: u64 = NODES.len() as u64 * GPUS_PER_NODE;
 
 /// A job of two nodes with stand-ins, in a folder of its own.
@@ -91,7 +88,7 @@ impl Job {
     /// Runs it to its end: number, state and exit code.
     pub async fn run(&self) -> Result<(String, String, String)> {
         let job = self.submit()?;
-        let (state, code) = self.slurm.finished(&job, LIMIT).await?;
+        let (state, code) = self.slurm.finished(&job, LONG).await?;
         Ok((job, state, code))
     }
 
@@ -104,7 +101,7 @@ impl Job {
 
     /// Waits until the job has printed a text so often.
     pub async fn says(&self, text: &str, times: usize) -> Result<()> {
-        until(text, LIMIT, async || {
+        until(text, LONG, async || {
             let printed = self.printed();
             Ok(if printed.matches(text).count() >= times {
                 Attempt::Ready(())
@@ -333,7 +330,7 @@ async fn steps_of_an_interactive_allocation_run_as_they_are_pasted() -> Result<(
         std::fs::write(&steps, format!("{} \\\n  bash rest.sh\n", first.trim_end()))?;
         let mut bash = job.slurm.unlimited("timeout")?;
         let folder = format!("--chdir={}", job.folder.display());
-        bash.arg(LIMIT.as_secs().to_string()).arg(system_program("env")?).args([&folder, "bash"]).arg(&steps);
+        bash.arg(LONG.as_secs().to_string()).arg(system_program("env")?).args([&folder, "bash"]).arg(&steps);
         job.stubs.on_path_of(&mut bash);
         let output = bash.output()?;
         let said =
@@ -546,7 +543,7 @@ async fn elements_of_an_array_have_logs_and_seeds_of_their_own() -> Result<()> {
     job.options.array = Some("0-1".into());
     let number = job.submit()?;
     for element in 0..2 {
-        let (state, code) = job.slurm.finished(&format!("{number}_{element}"), LIMIT).await?;
+        let (state, code) = job.slurm.finished(&format!("{number}_{element}"), LONG).await?;
         ensure!(state == "COMPLETED", "element {element}: {state} {code}: {}", job.printed());
         let log = format!("{number}_{element}.log");
         let logs: Vec<String> = std::fs::read_dir(job.folder.join("logs"))?

@@ -10,9 +10,9 @@ use system_tests::plans::four_ranks;
 use system_tests::programs::{expect_code, program, shardplan, torch_python};
 use system_tests::run_folder::{all_records, only_run, steps};
 use system_tests::slurm::{GPUS_PER_NODE, NODES, Slurm, succeeded};
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, until};
 
-use super::worker::{LIMIT, torch_libraries};
+use super::worker::torch_libraries;
 
 struct Job {
     slurm: &'static Slurm,
@@ -81,7 +81,7 @@ impl Job {
     }
 
     async fn see<T>(&self, what: &str, look: impl Fn(&Path) -> Result<Option<T>>) -> Result<T> {
-        until(what, LIMIT, async || {
+        until(what, LONG, async || {
             let found = only_run(&self.shared.join("runs")).ok().and_then(|run| look(&run).ok().flatten());
             Ok(found.map_or_else(|| Attempt::NotYet(self.said()), Attempt::Ready))
         })
@@ -122,7 +122,7 @@ async fn a_killed_rank_of_another_node_is_gone_on_without() -> Result<()> {
     );
     ensure!(began.dead.len() == 1 && began.policy == OnFailure::Drop, "{began:?}; {}", job.said());
     ensure!((began.world_size, began.dp, began.global_batch) == (2, 1, 4), "{began:?}");
-    let (state, code) = job.slurm.finished(&job.number, LIMIT).await?;
+    let (state, code) = job.slurm.finished(&job.number, LONG).await?;
     ensure!(state == "COMPLETED" && code == "0:0", "{state} {code}: {}", job.said());
     Ok(())
 }
@@ -137,7 +137,7 @@ async fn a_written_script_goes_on_when_a_rank_is_killed_and_ends_in_order_by_a_s
     ensure!(began.dead.len() == 1 && began.policy == OnFailure::Drop, "{began:?}; {}", job.said());
     ensure!((began.world_size, began.dp, began.global_batch) == (2, 1, 4), "{began:?}");
     succeeded(job.slurm.command("scancel")?.args(["--batch", "--signal=TERM", &job.number]))?;
-    job.slurm.finished(&job.number, LIMIT).await?;
+    job.slurm.finished(&job.number, LONG).await?;
     let run = only_run(&job.shared.join("runs"))?;
     let ended = all_records(&run)?.into_iter().any(|(log, record)| {
         LogWriter::of(&log).is_some_and(LogWriter::is_launcher)
@@ -170,7 +170,7 @@ async fn a_spare_node_stands_in_for_a_lost_one() -> Result<()> {
     }
     let run = only_run(&job.shared.join("runs"))?;
     RunFolder::of(&run).ask_to_stop()?;
-    job.slurm.finished(&job.number, LIMIT).await?;
+    job.slurm.finished(&job.number, LONG).await?;
     let ended = all_records(&run)?.into_iter().any(|(log, record)| {
         LogWriter::of(&log).is_some_and(LogWriter::is_launcher)
             && matches!(record.event, Event::Ended { outcome: Outcome::Stopped, .. })
@@ -196,7 +196,7 @@ async fn a_node_that_is_gone_without_a_word_is_gone_on_without() -> Result<()> {
     ensure!(began.dead == [2, 3] && began.world_size == 2, "{began:?}; {}", job.said());
     let run = only_run(&job.shared.join("runs"))?;
     RunFolder::of(&run).ask_to_stop()?;
-    job.slurm.finished(&job.number, LIMIT).await?;
+    job.slurm.finished(&job.number, LONG).await?;
     job.slurm.start_node(NODES[1])?;
-    job.slurm.wait_until_idle(LIMIT)
+    job.slurm.wait_until_idle(LONG)
 }

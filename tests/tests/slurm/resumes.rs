@@ -10,9 +10,9 @@ use system_tests::plans::four_ranks;
 use system_tests::run_folder::ended;
 use system_tests::run_folder::{all_records, log_of};
 use system_tests::slurm::succeeded;
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, until};
 
-use super::worker::{Job, LIMIT, MANY_STEPS, no_record_is_missing, records_of};
+use super::worker::{Job, MANY_STEPS, no_record_is_missing, records_of};
 
 /// Steps between checkpoints.
 const EVERY: u64 = 4;
@@ -35,7 +35,7 @@ fn losses(run: &Path) -> BTreeMap<u64, Vec<f64>> {
 }
 
 async fn all_ranks_have_ended(run: &Path) -> Result<u64> {
-    until("an end of all ranks", LIMIT, async || {
+    until("an end of all ranks", LONG, async || {
         let records = all_records(run)?;
         let ends: Vec<_> = (0..4).filter_map(|rank| ended(&records, &log_of(rank))).collect();
         Ok(if ends.len() == 4 { Attempt::Ready(()) } else { Attempt::NotYet(format!("{ends:?}")) })
@@ -57,7 +57,7 @@ async fn a_training_goes_on_from_its_newest_whole_checkpoint() -> Result<()> {
     let run = job.under_way(1, 2 * EVERY as usize + 1).await?;
     succeeded(job.slurm.command("scancel")?.args(["--signal=TERM", &number]))?;
     let last = all_ranks_have_ended(&run).await?;
-    let (state, code) = job.slurm.finished(&number, LIMIT).await?;
+    let (state, code) = job.slurm.finished(&number, LONG).await?;
     ensure!(state == "COMPLETED" && code == "0:0", "the job ended as {state} {code}: {}", job.printed());
     ensure!(
         job.printed().contains(&format!("{last} of {MANY_STEPS} steps are saved")),
@@ -77,7 +77,7 @@ async fn a_training_goes_on_from_its_newest_whole_checkpoint() -> Result<()> {
     ensure!(from.len() == 1 && from[0].step < last && from[0].step.is_multiple_of(EVERY), "{from:?}");
     ensure!(from[0].passed_over.len() == 1, "{from:?}");
     succeeded(job.slurm.command("scancel")?.args(["--signal=USR1", &number]))?;
-    job.slurm.finished(&number, LIMIT).await?;
+    job.slurm.finished(&number, LONG).await?;
     for (step, losses) in losses(&run) {
         ensure!(losses.iter().all(|loss| *loss == losses[0]), "step {step}: {losses:?}");
         let again = (from[0].step + 1..=last).contains(&step);
@@ -91,7 +91,7 @@ async fn a_training_goes_on_from_its_newest_whole_checkpoint() -> Result<()> {
     ensure!(job.under_way(3, 2).await? == run, "another folder");
     ensure!(resumed(&run).last().map(|resumed| resumed.step) == Some(last), "{:?}", resumed(&run));
     succeeded(job.slurm.command("scancel")?.arg(&number))?;
-    job.slurm.finished(&number, LIMIT).await?;
+    job.slurm.finished(&number, LONG).await?;
     let saved = all_ranks_have_ended(&run).await?;
     ensure!(saved > last, "scancel's own signal saves, too: {saved}");
     no_record_is_missing(&run)

@@ -6,7 +6,7 @@ use planner::wire::Outcome;
 use serde_json::json;
 use system_tests::run_folder::{all_records, ended, log_of, only_run};
 use system_tests::slurm::succeeded;
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, until};
 
 use super::{payloads, worker};
 
@@ -22,7 +22,7 @@ async fn the_signal_before_the_limit_ends_ranks_cleanly_and_the_limit_ends_whate
     endless.site.gpus = GpuRequest::Nothing;
     endless.site.exclusive = Some(false);
     let number = endless.submit()?;
-    until("training processes", payloads::LIMIT, async || {
+    until("training processes", LONG, async || {
         let calls = endless.stubs.calls()?;
         let started = payloads::ranks(&calls, false);
         Ok(started.map_or_else(|error| Attempt::NotYet(format!("{error:#}")), |_| Attempt::Ready(())))
@@ -34,11 +34,11 @@ async fn the_signal_before_the_limit_ends_ranks_cleanly_and_the_limit_ends_whate
         let which = format!("JobId={job}");
         succeeded(endless.slurm.command("scontrol")?.args(["update", &which, end]))?;
     }
-    let (state, _) = endless.slurm.finished(&number, payloads::LIMIT).await?;
+    let (state, _) = endless.slurm.finished(&number, LONG).await?;
     ensure!(state == "TIMEOUT", "the job ended as {state}: {}", endless.printed());
     ensure!(endless.printed().contains("DUE TO TIME LIMIT"), "{}", endless.printed());
 
-    let (state, code) = signalled.slurm.finished(&signalled_number, worker::LIMIT).await?;
+    let (state, code) = signalled.slurm.finished(&signalled_number, LONG).await?;
     ensure!(state == "COMPLETED" && code == "0:0", "{state} {code}: {}", signalled.printed());
     let run = only_run(&signalled.shared.join("runs"))?;
     let records = all_records(&run)?;

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use planner::wire::{Event, Joined, Outcome, Record};
@@ -13,12 +12,11 @@ use system_tests::plans::four_ranks;
 use system_tests::programs::{expect_code, program, shardplan, torch_python};
 use system_tests::run_folder::{all_records, ended, info, log_of, loss_falls, only_run, records, steps};
 use system_tests::slurm::{GPUS_PER_NODE, NODES, Slurm, succeeded};
-use system_tests::wait::{Attempt, until};
+use system_tests::wait::{Attempt, LONG, until};
 
 const STEPS: u64 = 20;
 /// Steps of a run that is to be interrupted: more than fit into the test's time.
 pub const MANY_STEPS: u64 = 100_000;
-pub const LIMIT: Duration = Duration::from_secs(240);
 
 /// A folder with a script of `steps` steps.
 pub struct Job {
@@ -48,7 +46,7 @@ impl Job {
 
     /// Waits until every rank of an attempt has done so many steps, and gives the run's folder.
     pub async fn under_way(&self, attempt: u64, wanted: usize) -> Result<PathBuf> {
-        until("steps of all ranks", LIMIT, async || {
+        until("steps of all ranks", LONG, async || {
             let Ok(run) = only_run(&self.shared.join("runs")) else {
                 return Ok(Attempt::NotYet(self.printed()));
             };
@@ -111,7 +109,7 @@ pub fn no_record_is_missing(run: &Path) -> Result<()> {
 async fn the_worker_script_runs_to_the_end_on_two_nodes() -> Result<()> {
     let job = Job::new("worker", STEPS, &[])?;
     let number = job.submit(&[])?;
-    let (state, code) = job.slurm.finished(&number, LIMIT).await?;
+    let (state, code) = job.slurm.finished(&number, LONG).await?;
     let said = job.printed();
     ensure!(
         state == "COMPLETED" && code == "0:0",
@@ -152,7 +150,7 @@ async fn ranks_find_each_other_by_slurms_variables_alone() -> Result<()> {
         format!("{}unset MASTER_ADDR MASTER_PORT\n{}", &text[..ends], &text[from..]),
     )?;
     let number = job.submit(&[])?;
-    let (state, code) = job.slurm.finished(&number, LIMIT).await?;
+    let (state, code) = job.slurm.finished(&number, LONG).await?;
     ensure!(state == "COMPLETED", "the job ended as {state} with {code} and printed: {}", job.printed());
     let run = only_run(&job.shared.join("runs"))?;
     ensure!((0..4).all(|rank| steps_of_attempt(&run, rank, 1) as u64 == STEPS), "steps are missing");
@@ -172,13 +170,13 @@ async fn a_signal_ends_a_run_cleanly_and_a_requeue_goes_on_with_its_history() ->
 
     // As `--signal=USR1@SECONDS` does it: to the ranks, not to the batch shell.
     succeeded(job.slurm.command("scancel")?.args(["--signal=USR1", &number]))?;
-    until("an end of all ranks", LIMIT, async || {
+    until("an end of all ranks", LONG, async || {
         let records = all_records(&run)?;
         let ends: Vec<_> = (0..4).filter_map(|rank| ended(&records, &log_of(rank))).collect();
         Ok(if ends.len() == 4 { Attempt::Ready(()) } else { Attempt::NotYet(format!("{ends:?}")) })
     })
     .await?;
-    let (state, code) = job.slurm.finished(&number, LIMIT).await?;
+    let (state, code) = job.slurm.finished(&number, LONG).await?;
     ensure!(state == "COMPLETED" && code == "0:0", "a stop is no failure: {state} {code}: {}", job.printed());
     let records = all_records(&run)?;
     let mut last_steps = Vec::new();
@@ -223,7 +221,7 @@ async fn a_signal_ends_a_run_cleanly_and_a_requeue_goes_on_with_its_history() ->
     });
     ensure!(first_ended, "the hub does not show how the first attempt ended");
     succeeded(job.slurm.command("scancel")?.arg(&number))?;
-    let (state, _) = job.slurm.finished(&number, LIMIT).await?;
+    let (state, _) = job.slurm.finished(&number, LONG).await?;
     ensure!(state == "CANCELLED", "the job ended as {state}");
     // scancel's SIGTERM, too, ends ranks in good order.
     let records = all_records(&run)?;
@@ -245,7 +243,7 @@ async fn a_lost_node_ends_the_attempt_and_the_next_goes_on_when_it_is_back() -> 
     let run = job.under_way(1, 2).await?;
     job.slurm.lose_node(NODES[1])?;
     // Slurm notices, and queues the job again.
-    until("a requeued job", LIMIT, async || {
+    until("a requeued job", LONG, async || {
         let restarts = job.slurm.job_field(&number, "Restarts")?;
         let state = job.slurm.job_field(&number, "JobState")?;
         let said = format!("{restarts} restarts, {state}");
@@ -263,8 +261,8 @@ async fn a_lost_node_ends_the_attempt_and_the_next_goes_on_when_it_is_back() -> 
         ensure!(numbers == (0..numbers.len() as u64).collect::<Vec<_>>(), "rank {rank} has {numbers:?}");
     }
     succeeded(job.slurm.command("scancel")?.arg(&number))?;
-    job.slurm.finished(&number, LIMIT).await?;
-    job.slurm.wait_until_idle(LIMIT)
+    job.slurm.finished(&number, LONG).await?;
+    job.slurm.wait_until_idle(LONG)
 }
 
 /// A hub on the login node.

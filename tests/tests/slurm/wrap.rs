@@ -2,16 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use planner::wire::{Event, Outcome};
 use system_tests::programs::program;
 use system_tests::run_folder::{ended, info, log_of, records};
 use system_tests::slurm::{Slurm, succeeded};
-use system_tests::wait::{Attempt, until};
-
-const LIMIT: Duration = Duration::from_secs(240);
+use system_tests::wait::{Attempt, LONG, until};
 
 /// What is watched: a few iterations as Megatron-LM prints them and an end of its own, or a wait for SIGTERM that
 /// counts how often it comes.
@@ -88,14 +85,14 @@ async fn tasks_of_both_nodes_are_watched_in_one_folder_and_end_as_they_would_alo
         sbatch.arg("--no-requeue");
     })?;
     let printed = || std::fs::read_to_string(shared.join("job.out")).unwrap_or_default();
-    until("both tasks of the second step", LIMIT, async || {
+    until("both tasks of the second step", LONG, async || {
         let waiting = (0..2).all(|rank| shared.join(format!("waiting-{rank}")).exists());
         Ok(if waiting { Attempt::Ready(()) } else { Attempt::NotYet(printed()) })
     })
     .await
     .with_context(|| slurm.logs())?;
     succeeded(slurm.command("scancel")?.args(["--signal=TERM", &job]))?;
-    slurm.finished(&job, LIMIT).await.with_context(printed)?;
+    slurm.finished(&job, LONG).await.with_context(printed)?;
 
     let codes = std::fs::read_to_string(shared.join("codes"))?;
     ensure!(codes == "ranks 7\nnodes 5\n", "srun ended with {codes}: {}", printed());
