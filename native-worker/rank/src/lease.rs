@@ -73,12 +73,13 @@ pub fn training() {
     TRAINING.store(true, Ordering::Relaxed);
 }
 
-/// That the launcher is gone, as the beginning of a sentence, if it is.
-pub fn gone() -> Option<String> {
-    GONE.get().map(|&launcher| sentence(launcher))
+/// The launcher that is gone, if this rank knows of it.
+pub fn gone() -> Option<u32> {
+    GONE.get().copied()
 }
 
-fn sentence(launcher: u32) -> String {
+/// That a launcher is gone, as the beginning of a sentence.
+pub fn sentence(launcher: u32) -> String {
     format!("the launcher (process {launcher}) is gone: it was killed or crashed")
 }
 

@@ -15,8 +15,8 @@ use crate::sys::signals;
 pub enum Stop {
     /// Somebody asked, in words.
     Asked(String),
-    /// The launcher of a rank is gone.
-    LauncherGone,
+    /// This process, the launcher of a rank, is gone.
+    LauncherGone(u32),
 }
 
 /// What a rank has to say, as a number of which the largest counts: nothing, that its launcher is gone, that a signal came
@@ -60,11 +60,13 @@ pub fn agree(
         NOTHING
     };
     let save = save && world.leads();
-    let mut largest = Tensor::f_from_slice(&[mine, i64::from(save), i64::from(saving)])?;
+    // Which launcher is gone is said as well: a rank may hear of it from another before its own input has ended.
+    let gone = i64::from(lease::gone().unwrap_or(0));
+    let mut largest = Tensor::f_from_slice(&[mine, i64::from(save), i64::from(saving), gone])?;
     world.all_reduce(group, Reduce::Max, &mut largest)?;
     let stop = match largest.f_int64_value(&[0])? {
         NOTHING => None,
-        GONE => Some(Stop::LauncherGone),
+        GONE => Some(Stop::LauncherGone(u32::try_from(largest.f_int64_value(&[3])?)?)),
         CONTROL => Some(Stop::Asked("stopped by the run's control file".to_owned())),
         number if number == SIGNAL + rank => {
             Some(Stop::Asked(format!("stopped by {} to rank {rank}", signals::asked().unwrap_or("a signal"))))

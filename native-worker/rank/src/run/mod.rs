@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
         }
         Err(error) => {
             // What fails when the launcher is gone fails because of that: the ranks end one after the other.
-            let error = match lease::gone() {
+            let error = match lease::gone().map(lease::sentence) {
                 Some(gone) => anyhow!("{gone}; then {error:#}"),
                 None => error,
             };

@@ -190,8 +190,8 @@ fn stopped(
             let after = format!("{reason} after {done} of {steps} steps");
             (Outcome::Stopped, if saves_nothing(trainer) { after } else { format!("{after}; {kept}") })
         }
-        Stop::LauncherGone => {
-            let gone = lease::gone().unwrap_or_else(|| "the launcher of another rank is gone".to_owned());
+        Stop::LauncherGone(launcher) => {
+            let gone = lease::sentence(launcher);
             (Outcome::Failed, format!("{gone}; all ranks ended after {done} of {steps} steps; {kept}"))
         }
     })

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use planner::wire::{Event, Outcome, Resumed, Saved};
 use serde_json::{Value, json};
 
-use crate::harness::{Run, set, tiny};
+use crate::harness::{PATIENCE, Run, set, tiny, wait_until};
 use crate::kills::{asked, random};
 use crate::survive::limit_files;
 
@@ -265,7 +265,7 @@ fn a_stop_and_a_signal_save() {
     let mut run = Run::start(&plan, &[]);
     run.wait_for_steps(3);
     kill(Pid::from_raw(run.pid(1)), Signal::SIGUSR1).unwrap();
-    let finished = run.finish(Duration::from_secs(60));
+    let finished = run.finish(PATIENCE);
     assert!(finished.iter().all(|finished| finished.success), "{finished:?}");
     let (outcome, reason) = run.ended(0);
     let done = run.steps(0).len();
@@ -291,7 +291,7 @@ fn ranks_that_lose_their_launcher_save() {
     let mut run = Run::start(&plan, &["--launcher", "4242"]);
     run.wait_for_steps(2);
     run.let_go();
-    run.finish(Duration::from_secs(30));
+    run.finish(PATIENCE);
     let (outcome, reason) = run.ended(0);
     assert_eq!(outcome, Outcome::Failed);
     assert!(reason.contains("is saved, from which it can go on"), "{reason}");
@@ -319,7 +319,7 @@ fn a_kill_at_any_moment_leaves_a_whole_checkpoint_and_the_same_training() {
             one => vec![one as usize],
         };
         victims.iter().for_each(|&rank| kill(Pid::from_raw(run.pid(rank)), Signal::SIGKILL).unwrap());
-        run.finish(Duration::from_secs(60));
+        run.finish(PATIENCE);
         half_written += usize::from(staged(&run) > 0);
         let found = run_folder::Checkpoints::of_run(run.folder()).all();
         assert!(!found.is_empty(), "kill {number}");
@@ -389,7 +389,7 @@ fn a_damaged_checkpoint_is_passed_over_and_kept() {
         std::fs::write(folder.join("rank-00000.safetensors"), b"short").unwrap();
     }
     run.restart(2, &[]);
-    let finished = run.finish(Duration::from_secs(60));
+    let finished = run.finish(PATIENCE);
     assert!(finished.iter().all(|finished| !finished.success), "{finished:?}");
     assert!(finished[0].stderr.contains("can be gone on from"), "{}", finished[0].stderr);
 }
@@ -400,13 +400,7 @@ fn a_full_disk_costs_the_checkpoint_and_not_the_training() {
     let mut run = Run::start(&plan, &[]);
     run.wait_for_steps(7);
     limit_files(&run, 2, "100000");
-    let wait = |until: &dyn Fn() -> bool| {
-        let deadline = std::time::Instant::now() + Duration::from_secs(60);
-        while !until() {
-            assert!(std::time::Instant::now() < deadline, "{:?}", saved(&run, 0));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
+    let wait = |until: &dyn Fn() -> bool| wait_until(until, || format!("{:?}", saved(&run, 0)));
     wait(&|| saved(&run, 0).iter().any(|saved| saved.failed.is_some()));
     let before = checkpoints(&run);
     limit_files(&run, 2, "unlimited");
@@ -428,7 +422,7 @@ fn what_is_of_another_model_or_optimizer_is_named() {
     let folder = half.folder().join("checkpoints").display().to_string();
     let refused = |plan: Value, expected: &str| {
         let mut run = Run::start(&saving(&plan, ALL), &["--resume", &folder]);
-        let finished = run.finish(Duration::from_secs(60));
+        let finished = run.finish(PATIENCE);
         assert!(
             !finished[0].success && finished[0].stderr.contains(expected),
             "{expected}: {}",
@@ -441,7 +435,7 @@ fn what_is_of_another_model_or_optimizer_is_named() {
     refused(of("model.architecture.hidden_size", json!(32)), "and the plan's has");
     refused(of("training.optimizer.kind", json!("sgd")), "has no momentum_buffer");
     let mut run = Run::start(&saving(&tiny(1, 1), ALL), &["--resume", "/nowhere"]);
-    assert!(run.finish(Duration::from_secs(60))[0].stderr.contains("no checkpoint in /nowhere"));
+    assert!(run.finish(PATIENCE)[0].stderr.contains("no checkpoint in /nowhere"));
     // As a folder of checkpoints, as a run and as the one checkpoint.
     for path in
         [folder.clone(), half.folder().display().to_string(), checkpoints(&half)[0].display().to_string()]
@@ -459,7 +453,7 @@ fn two_runs_do_not_write_into_one_folder() {
     run.wait_for_steps(1);
     // The log of the first is its own too; another world finds the checkpoints held.
     run.restart_beside(1);
-    let finished = run.finish_last(Duration::from_secs(60));
+    let finished = run.finish_last(PATIENCE);
     assert!(
         !finished.success && finished.stderr.contains("another run writes checkpoints"),
         "{}",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use planner::wire::Event;
 use serde_json::{Value, json};
 
-use crate::harness::{Run, set, tiny};
+use crate::harness::{PATIENCE, Run, set, tiny};
 use crate::parity::{check, same};
 
 /// The token that ends a document.
@@ -342,7 +342,7 @@ fn an_index_says_what_ends_a_document() {
     set(&mut plan, "run.documents.eod_token", Value::Null);
     index(&[5, 4, 8, 16, 32]);
     let mut run = Run::start(&plan, &[]);
-    let finished = run.finish(std::time::Duration::from_secs(60)).remove(0);
+    let finished = run.finish(PATIENCE).remove(0);
     assert!(
         !finished.success && finished.stderr.contains("end with different tokens"),
         "{}",

@@ -3,7 +3,7 @@
 use planner::wire::{Evaluated, Event};
 use serde_json::{Value, json};
 
-use crate::harness::{Run, set, tiny};
+use crate::harness::{PATIENCE, Run, set, tiny};
 
 fn evaluations(run: &Run, rank: usize) -> Vec<Evaluated> {
     let of = |event| if let Event::Evaluated(evaluated) = event { Some(evaluated) } else { None };
@@ -78,7 +78,7 @@ fn what_is_held_out_is_read_once_and_must_suffice() {
     let mut wide = plan.clone();
     set(&mut wide, "training.micro_batch_size", 4);
     let mut run = Run::start(&wide, &[]);
-    let finished = run.finish(std::time::Duration::from_secs(60)).remove(0);
+    let finished = run.finish(PATIENCE).remove(0);
     assert!(!finished.success);
     assert!(
         finished.stderr.contains("run.evaluation.data has 3 sequences of 16 tokens"),

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use planner::wire::Outcome;
 use serde_json::{Value, json};
 
-use crate::harness::{Run, Start, free_port, set, tiny};
+use crate::harness::{PATIENCE, Run, Start, free_port, set, tiny, wait_until};
 
 #[test]
 fn a_killed_rank_ends_the_others_within_ten_seconds_and_is_named() {
@@ -41,7 +41,7 @@ fn a_stopped_rank_is_named_when_the_others_have_waited_long_enough() {
     kill(pid, Signal::SIGSTOP).unwrap();
     run.wait_for_end(0);
     kill(pid, Signal::SIGCONT).unwrap();
-    let finished = run.finish(Duration::from_secs(20));
+    let finished = run.finish(PATIENCE);
     assert!(
         finished[0].stderr.contains("rank 1 did not join") && finished[0].stderr.contains("within 3 s"),
         "{}",
@@ -54,7 +54,7 @@ fn a_stopped_rank_is_named_when_the_others_have_waited_long_enough() {
 #[track_caller]
 fn check_refused(plan: &Value, expected: &[&str]) {
     let mut run = Run::start(plan, &[]);
-    for finished in run.finish(Duration::from_secs(30)) {
+    for finished in run.finish(PATIENCE) {
         assert!(!finished.success);
         for part in expected {
             assert!(finished.stderr.contains(part), "{part:?} is not in {:?}", finished.stderr);
@@ -93,7 +93,7 @@ fn check_diverged(lr: f64, expected: &str) {
     set(&mut plan, "training.dtype", "fp32");
     set(&mut plan, "run", json!({"steps": 50, "lr": lr, "clip_grad": 0.0}));
     let mut run = Run::start(&plan, &[]);
-    for finished in run.finish(Duration::from_secs(60)) {
+    for finished in run.finish(PATIENCE) {
         assert!(!finished.success);
         assert!(finished.stderr.contains(expected), "{}", finished.stderr);
     }
@@ -116,7 +116,7 @@ fn a_token_out_of_range_is_named_on_all_ranks() {
     set(&mut plan, "model.architecture.vocab_size", 128);
     set(&mut plan, "run.data", json!({"kind": "text", "path": file.path()}));
     let mut run = Run::start(&plan, &[]);
-    for finished in run.finish(Duration::from_secs(60)) {
+    for finished in run.finish(PATIENCE) {
         assert!(!finished.success);
         assert!(
             finished.stderr.contains("token 195") && finished.stderr.contains("vocabulary of 128"),
@@ -139,7 +139,7 @@ fn ranks_with_different_plans_are_refused_at_join() {
     let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None, variables: &[] };
     run.start_rank(&start);
     run.start_rank(&Start { rank: 1, plan: Some(&other_path), ..start });
-    for finished in run.finish(Duration::from_secs(30)) {
+    for finished in run.finish(PATIENCE) {
         assert!(!finished.success);
         let said = &finished.stderr;
         assert!(said.contains("rank 0 on ") && said.contains("rank 1 on "), "{said}");
@@ -160,7 +160,7 @@ fn ranks_of_different_builds_are_refused_at_join() {
     let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None, variables: &[] };
     run.start_rank(&start);
     run.start_rank(&Start { rank: 1, program: Some(&other), ..start });
-    for finished in run.finish(Duration::from_secs(30)) {
+    for finished in run.finish(PATIENCE) {
         assert!(!finished.success);
         let said = &finished.stderr;
         let builds: Vec<&str> = said.split("(build ").skip(1).map(|rest| &rest[..12]).collect();
@@ -176,14 +176,11 @@ fn two_jobs_on_one_port_do_not_mix() {
     let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None, variables: &[] };
     first.start_rank(&start);
     // The first job must have the port before the second asks for it.
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(std::time::Instant::now() < deadline, "rank 0 does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    wait_until(listens, || "rank 0 to listen".to_owned());
     second.start_rank(&start);
     second.start_rank(&Start { rank: 1, arguments: &["--timeout-s", "3"], ..start });
-    let ends = second.finish(Duration::from_secs(30));
+    let ends = second.finish(PATIENCE);
     assert!(
         ends[0].stderr.contains(&format!("can't listen on MASTER_ADDR:MASTER_PORT 127.0.0.1:{port}")),
         "{ends:?}"
@@ -221,7 +218,7 @@ fn the_key_is_shown_nowhere() {
         }
         kill(Pid::from_raw(run.pid(rank)), Signal::SIGTERM).unwrap();
     }
-    for finished in run.finish(Duration::from_secs(20)) {
+    for finished in run.finish(PATIENCE) {
         assert!(!finished.stderr.contains(key), "{}", finished.stderr);
     }
     for entry in std::fs::read_dir(run.folder()).unwrap().flatten() {

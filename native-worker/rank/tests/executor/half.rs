@@ -1,11 +1,8 @@
 //! fp16: losses are scaled so that their gradients don't vanish, and a step whose gradients overflow changes nothing.
-
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::checkpoints::gone_on;
-use crate::harness::{Run, set, tiny};
+use crate::harness::{PATIENCE, Run, set, tiny};
 
 fn plan(world: u64, tp: u64, dtype: &str) -> Value {
     let mut plan = tiny(world, tp);
@@ -79,7 +76,7 @@ fn what_overflows_at_the_smallest_scale_ends_the_training() {
     let mut hopeless = plan(1, 1, "fp16");
     set(&mut hopeless, "training.loss_scale", json!({"fixed": 2_f64.powi(40)}));
     let mut run = Run::start(&hopeless, &[]);
-    let finished = run.finish(Duration::from_secs(60)).remove(0);
+    let finished = run.finish(PATIENCE).remove(0);
     assert!(!finished.success);
     assert!(finished.stderr.contains("gradients overflow fp16 in step 1"), "{}", finished.stderr);
 }

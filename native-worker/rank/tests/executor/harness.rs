@@ -14,6 +14,19 @@ use tempfile::TempDir;
 
 use crate::kept;
 
+/// How long something may take before it hangs, on a machine that does much else. What has to come sooner says so where it is
+/// asked, and why.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Waits until it is so; `what` says what is waited for.
+pub fn wait_until(so: impl Fn() -> bool, what: impl Fn() -> String) {
+    let deadline = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {}", what());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A small plan: two layers, so that a step takes some tens of milliseconds.
 pub fn tiny(world: u64, tp: u64) -> Value {
     json!({
@@ -194,6 +207,11 @@ impl Run {
         }
     }
 
+    /// Lets go of one rank's alone.
+    pub fn let_go_of(&mut self, rank: usize) {
+        self.children[rank].stdin = None;
+    }
+
     /// The process of a rank.
     pub fn pid(&self, rank: usize) -> i32 {
         i32::try_from(self.children[rank].id()).unwrap()
@@ -226,7 +244,7 @@ impl Run {
 
     /// Waits for a good end of all ranks.
     pub fn succeed(&mut self) {
-        for (rank, finished) in self.finish(Duration::from_secs(120)).iter().enumerate() {
+        for (rank, finished) in self.finish(PATIENCE).iter().enumerate() {
             assert!(finished.success, "rank {rank}: {}", finished.stderr);
         }
     }
@@ -256,22 +274,15 @@ impl Run {
 
     /// Waits until rank 0 has done `count` steps.
     pub fn wait_for_steps(&self, count: usize) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while self.steps(0).len() < count {
-            assert!(Instant::now() < deadline, "no {count} steps within a minute: {:?}", self.records(0));
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let done = || self.steps(0).len() >= count;
+        wait_until(done, || format!("{count} steps: {:?}", self.records(0)));
     }
 
     /// Waits until a rank has recorded how it ended.
     pub fn wait_for_end(&self, rank: usize) {
-        let deadline = Instant::now() + Duration::from_secs(60);
         let ended =
             || matches!(self.records(rank).pop().map(|record| record.event), Some(Event::Ended { .. }));
-        while !ended() {
-            assert!(Instant::now() < deadline, "rank {rank} did not end within a minute");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until(ended, || format!("an end of rank {rank}"));
     }
 
     /// What a rank allocated.

@@ -8,10 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Run, Start, command};
+use crate::harness::{PATIENCE, Run, Start, command};
 
-/// How long one plan may take.
-const PATIENCE: Duration = Duration::from_secs(240);
 /// How long the others may take to say what they know of a rank that has failed.
 const LAST_WORDS: Duration = Duration::from_secs(15);
 

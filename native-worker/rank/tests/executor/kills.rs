@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use planner::wire::{Event, Outcome};
 
-use crate::harness::{Run, set, tiny};
+use crate::harness::{Run, set, tiny, wait_until};
 
 const RANKS: usize = 8;
 /// Kills of the test command; `cargo xtask soak` sets more.
@@ -43,11 +43,7 @@ fn a_rank_killed_at_a_random_moment_is_named_by_all_others_within_ten_seconds() 
         set(&mut plan, "run.steps", 1_000_000);
         let mut run = Run::start(&plan, &[]);
         // A rank that dies before it has met another leaves no trace; the launcher's tests have that.
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !joined(&run, victim) {
-            assert!(Instant::now() < patience, "rank {victim} has not joined within a minute");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(|| joined(&run, victim), || format!("rank {victim} to join"));
         std::thread::sleep(moment);
         let pid = run.pid(victim);
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();

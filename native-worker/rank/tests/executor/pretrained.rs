@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,7 +10,7 @@ use run_folder::Checkpoints;
 use serde_json::{Map, Value, json};
 use tensor_files::{CheckpointReader, Export, export};
 
-use crate::harness::{Run, set, tiny};
+use crate::harness::{PATIENCE, Run, set, tiny};
 use crate::python;
 
 /// Runs the reference with these arguments; what it prints as JSON.
@@ -84,7 +83,7 @@ fn check(kind: &str, first: (u64, &[(&str, u64)]), second: (u64, &[(&str, u64)])
     run.restart(first.0, &[]);
     run.wait_for_steps(2);
     kill(Pid::from_raw(run.pid(0)), Signal::SIGKILL).unwrap();
-    run.finish(Duration::from_secs(60));
+    run.finish(PATIENCE);
     std::fs::write(run.folder().join("plan.json"), plan(&model, second.0, second.1, "fp32").to_string())
         .unwrap();
     run.restart(second.0, &[]);
@@ -161,7 +160,7 @@ fn what_does_not_fit_is_named() {
         let mut plan = plan(&model, 1, &[], "fp32");
         change(&mut plan);
         let mut run = Run::start(&plan, &[]);
-        let finished = run.finish(Duration::from_secs(60));
+        let finished = run.finish(PATIENCE);
         assert!(
             !finished[0].success && finished[0].stderr.contains(expected),
             "{expected}: {}",

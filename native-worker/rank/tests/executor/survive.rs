@@ -1,13 +1,13 @@
 //! A training outlives what goes wrong around it, and does not outlive its launcher.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use planner::wire::{Event, Outcome};
 
-use crate::harness::{Finished, Run, set, tiny};
+use crate::harness::{Finished, PATIENCE, Run, set, tiny};
 
 /// Sets how large a file the ranks may make. A file that is that large takes no byte more, as on a full disk.
 pub fn limit_files(run: &Run, ranks: usize, bytes: &str) {
@@ -31,7 +31,7 @@ fn a_training_goes_on_when_nothing_can_be_recorded() {
     limit_files(&run, 2, "unlimited");
     run.wait_for_steps(before + 2);
     std::fs::write(run.folder().join("control"), "stop").unwrap();
-    let finished = run.finish(Duration::from_secs(60));
+    let finished = run.finish(PATIENCE);
     for (rank, finished) in finished.iter().enumerate() {
         assert!(finished.success, "rank {rank}: {}", finished.stderr);
         assert!(finished.stderr.contains("missing: File too large"), "rank {rank}: {}", finished.stderr);
@@ -72,8 +72,9 @@ fn ranks_end_after_their_step_when_the_launcher_is_gone() {
     set(&mut plan, "run.steps", 100_000);
     let mut run = Run::start(&plan, &["--launcher", "4242"]);
     run.wait_for_steps(2);
-    run.let_go();
-    let finished = run.finish(Duration::from_secs(20));
+    // The input of one ends first, and the others hear of it from that one: they say the same.
+    run.let_go_of(2);
+    let finished = run.finish(PATIENCE);
     let tells = |finished: &Finished| !finished.success && finished.stderr.contains("4242");
     assert!(finished.iter().all(tells), "{finished:?}");
     check_ended(&run, 4);
@@ -88,13 +89,7 @@ fn a_rank_that_waits_for_a_hung_one_ends_with_the_lease() {
     let hung = Pid::from_raw(run.pid(1));
     kill(hung, Signal::SIGSTOP).unwrap();
     run.let_go();
-    let gone = Instant::now();
-    let ended =
-        |run: &Run| run.records(0).last().is_some_and(|record| matches!(record.event, Event::Ended { .. }));
-    while !ended(&run) {
-        assert!(gone.elapsed() < Duration::from_secs(20), "rank 0 goes on without a launcher");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    run.wait_for_end(0);
     let (outcome, reason) = run.ended(0);
     assert_eq!(outcome, Outcome::Failed);
     assert!(
@@ -102,7 +97,7 @@ fn a_rank_that_waits_for_a_hung_one_ends_with_the_lease() {
         "{reason}"
     );
     kill(hung, Signal::SIGCONT).unwrap();
-    run.finish(Duration::from_secs(20));
+    run.finish(PATIENCE);
     let (outcome, reason) = run.ended(1);
     assert_eq!(outcome, Outcome::Failed);
     assert!(reason.starts_with("the launcher (process 4242) is gone"), "{reason}");
@@ -122,7 +117,7 @@ fn a_rank_that_waits_for_others_does_not_wait_without_a_launcher() {
         variables: &[],
     });
     run.let_go();
-    let finished = run.finish(Duration::from_secs(20));
+    let finished = run.finish(PATIENCE);
     assert!(!finished[0].success && finished[0].stderr.contains("had not begun to train"), "{finished:?}");
     assert_eq!(run.ended(0).0, Outcome::Failed);
 }
