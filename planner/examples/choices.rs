@@ -1,6 +1,7 @@
 //! How long a choice takes by itself: model and cluster named, everything else left to a search, two threads. `choices GPU NODES
-//! [MODEL...] [--choose AXES]` prints for each model (all of the catalogue where none is named) seconds of the space, of its parts, of the
-//! simulation and of the answer, and in the end what most of them take.
+//! [MODEL...] [--choose AXES] [--threads NUMBER] [--plans]` prints for each model (all of the catalogue where none is named) seconds of the
+//! space, of its parts, of the simulation and of the answer, with `--plans` what is chosen and nothing of clocks, and in the end what most
+//! of them take. One thread does the same work each time, so its instructions can be counted (`valgrind --tool=callgrind`).
 
 #![expect(
     clippy::print_stdout,
@@ -16,7 +17,6 @@ use planner::model::presets;
 use planner::search::{Choice, Partial, Scored, Search, Simulated};
 use serde_json::json;
 
-const THREADS: usize = 2;
 /// Parts that a thread takes at once, as the command's threads do.
 const PARTS_AT_ONCE: usize = 8;
 
@@ -27,8 +27,14 @@ fn main() {
         axes.extend(arguments.get(at + 1).expect("axes").split(',').map(str::to_owned));
         arguments.drain(at..at + 2);
     }
+    let mut threads = 2;
+    if let Some(at) = arguments.iter().position(|one| one == "--threads") {
+        threads = arguments.get(at + 1).and_then(|one| one.parse().ok()).expect("a number of threads");
+        arguments.drain(at..at + 2);
+    }
+    let plans = arguments.iter().position(|one| one == "--plans").map(|at| arguments.remove(at)).is_some();
     let [gpu, nodes, named @ ..] = &arguments[..] else {
-        panic!("choices GPU NODES [MODEL...] [--choose AXES]")
+        panic!("choices GPU NODES [MODEL...] [--choose AXES] [--threads NUMBER] [--plans]")
     };
     let nodes: u64 = nodes.parse().expect("nodes are a number");
     let known: Vec<String> = presets().iter().map(|preset| preset.id.to_owned()).collect();
@@ -46,7 +52,7 @@ fn main() {
         let choice = Choice::of(&file).expect("it can be read").expect("something is open");
         let search = Search::new(&choice.request).expect("it can be searched");
         let space = begun.elapsed().as_secs_f64();
-        let partial = parts(&search);
+        let partial = parts(&search, threads);
         let parts = begun.elapsed().as_secs_f64();
         let shortlist = search.shortlist(&partial);
         let mut simulated = Vec::new();
@@ -55,13 +61,18 @@ fn main() {
             if next.is_empty() {
                 break;
             }
-            simulated.extend(simulate(&search, &next));
+            simulated.extend(simulate(&search, &next, threads));
         }
         let simulation = begun.elapsed().as_secs_f64();
         let answer = search.finish(&partial, &simulated);
         let whole = begun.elapsed().as_secs_f64();
         let spent = processor_seconds() - spent;
         all.push((whole, spent));
+        if plans {
+            let row = answer.rows.first().map(|row| (&row.settings, row.step_seconds, row.peak_bytes));
+            println!("{model} {}", serde_json::to_string(&row).expect("plain data"));
+            continue;
+        }
         println!(
             "{model:<34} {whole:>6.3} s ({spent:.2} of the processor): space {space:.3}, {} parts {:.3}, {} simulated {:.3}, answer {:.3}; {} candidates, {} computed, {}",
             search.parts(),
@@ -73,6 +84,9 @@ fn main() {
             partial.computed,
             answer.rows.first().map_or("nothing fits".to_owned(), |row| format!("{:.6} s", row.step_seconds)),
         );
+    }
+    if plans {
+        return;
     }
     let within = all.iter().filter(|(seconds, _)| *seconds <= 0.3).count();
     println!("{gpu}, {nodes} nodes: {} choices, {within} of them within 0.3 s", all.len());
@@ -92,18 +106,18 @@ fn processor_seconds() -> f64 {
     fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-/// What `work` gives for each number below `count`, on all threads.
-fn on_threads<T: Send>(work: impl Fn(&AtomicUsize) -> T + Sync) -> Vec<T> {
+/// What `work` gives on each of so many threads, which share a counter.
+fn on_threads<T: Send>(threads: usize, work: impl Fn(&AtomicUsize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| work(&next))).collect();
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(|| work(&next))).collect();
         handles.into_iter().map(|handle| handle.join().expect("no thread panics")).collect()
     })
 }
 
-fn parts(search: &Search) -> Partial {
+fn parts(search: &Search, threads: usize) -> Partial {
     let told = Mutex::new(Partial::default());
-    let found = on_threads(|next| {
+    let found = on_threads(threads, |next| {
         let (mut worker, mut found, mut computed) = (search.worker(), Partial::default(), 0);
         loop {
             let from = next.fetch_add(PARTS_AT_ONCE, Ordering::Relaxed) as u64;
@@ -122,10 +136,10 @@ fn parts(search: &Search) -> Partial {
     partial
 }
 
-fn simulate(search: &Search, candidates: &[Scored]) -> Vec<Simulated> {
+fn simulate(search: &Search, candidates: &[Scored], threads: usize) -> Vec<Simulated> {
     let of_thread = |next: &AtomicUsize| {
         let taken = std::iter::from_fn(|| candidates.get(next.fetch_add(1, Ordering::Relaxed)));
         taken.map(|scored| search.simulate(scored)).collect::<Vec<_>>()
     };
-    on_threads(of_thread).into_iter().flatten().collect()
+    on_threads(threads, of_thread).into_iter().flatten().collect()
 }

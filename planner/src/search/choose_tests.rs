@@ -312,6 +312,39 @@ fn a_simulated_step_takes_nearly_what_the_closed_form_says_or_more() {
     }
 }
 
+#[test]
+fn what_is_simulated_is_the_plan_that_the_candidate_stands_for() {
+    let mut simulated = 0;
+    for (preset, gpu, nodes, more) in [
+        ("glm-4.5", "h100-sxm", 16, json!({"training": {"global_batch_size": 512}})),
+        ("deepseek-v3", "h100-sxm", 32, json!({"training": {"dtype": "fp8_current"}})),
+        // Its recipe keeps layers on the host where there is no pipeline.
+        ("llama-3-70b", "gb200", 16, json!({})),
+        ("llama-3-70b", "h100-sxm", 4, json!({"runtime": "fsdp2"})),
+        ("qwen3-30b-a3b", "h100-sxm", 4, json!({"runtime": "megatron_fsdp"})),
+        ("nemotron-3-nano", "b200", 8, json!({"training": {"seq_len": 32768}})),
+    ] {
+        let choice = Choice::of(&open(preset, gpu, nodes, more)).unwrap().unwrap();
+        let mut request = Request { only_first: false, ..choice.request };
+        (request.limits.rows, request.limits.simulated) = (2, 60);
+        let search = Search::new(&request).unwrap();
+        let mut partial = Partial::default();
+        let mut worker = search.worker();
+        (0..search.parts()).step_by(13).for_each(|part| worker.run(part, &mut partial));
+        for scored in search.shortlist(&partial) {
+            let file = search.settings(&scored.candidate).unwrap().apply(&request.plan);
+            let plan = Plan::resolve(&file).plan.unwrap();
+            let expected = match plan.layout.pp {
+                1 => Some(scored.seconds),
+                _ => crate::time::simulated(&plan),
+            };
+            assert_eq!(search.simulate(&scored).seconds, expected, "{preset}: {file:?}");
+            simulated += u64::from(plan.layout.pp > 1);
+        }
+    }
+    assert!(simulated > 100, "{simulated}");
+}
+
 /// What helps where nothing is valid or fits: each is a plan that is valid, and fits where bytes are told.
 fn relief_of(request: &Request) -> Relief {
     let answer = whole(&Search::new(request).unwrap());

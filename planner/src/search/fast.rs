@@ -7,7 +7,7 @@
 use super::cells::{Cell, Cells, OfPipe, Saved, telling_kinds};
 use super::sink::Sink;
 use super::sizes::Sizes;
-use super::space::set_pipe;
+use super::space::{Subspace, set_pipe};
 use super::stages as pipes;
 use super::tables::{Clock, Row, Tables};
 use super::worker::{Grids, alike};
@@ -92,7 +92,8 @@ impl Grids<'_> {
             if self.is_hopeless_whatever_the_batch(tables, sp) {
                 continue;
             }
-            let mut sizes = Sizes::new(subspace.micro_batches.len(), self.least_known(sp));
+            let longer = if self.sink.only_first() { self.times_as_long(tables) } else { Vec::new() };
+            let mut sizes = Sizes::new(subspace.micro_batches.len(), self.least_known(sp), longer);
             self.find_first(tables, &mut sizes, sp);
             let mut grids = None;
             for (place, &micro_batch) in subspace.micro_batches.iter().enumerate() {
@@ -101,19 +102,17 @@ impl Grids<'_> {
                 if self.sink.only_first() && grids.as_ref().is_some_and(full) {
                     break;
                 }
-                if self.sink.dismisses()
-                    && !self.is_open(tables, grids.as_deref(), micro_batch, sizes.least(place))
-                {
+                if self.sink.dismisses() && !self.is_open(&sizes, grids.as_deref(), place) {
                     continue;
                 }
                 if self.is_slow(tables, &mut sizes, (place, micro_batch), sp) {
                     continue;
                 }
-                let (times, least) = (sizes.take(place), sizes.least(place));
+                let times = sizes.take(place);
                 self.plan.training.micro_batch_size = 1;
                 let grids = grids.get_or_insert_with(|| self.grids(tables, sp, &sizes));
                 self.plan.training.micro_batch_size = micro_batch;
-                self.micro_batch(tables, grids, (times, least), sp);
+                self.micro_batch(tables, grids, (times, &sizes, place), sp);
             }
         }
     }
@@ -130,8 +129,7 @@ impl Grids<'_> {
             return;
         }
         let all = self.subspace.micro_batches.iter().copied().enumerate();
-        let open: Vec<(usize, u64)> =
-            all.filter(|(place, size)| self.is_open(tables, None, *size, sizes.least(*place))).collect();
+        let open: Vec<(usize, u64)> = all.filter(|(place, _)| self.is_open(sizes, None, *place)).collect();
         let (mut from, mut to) = (0, open.len());
         while from < to {
             let middle = from + (to - from) / 2;
@@ -164,22 +162,35 @@ impl Grids<'_> {
     }
 
     /// Whether some number of stages goes with a micro batch, may be fast enough, and is not too large with a smaller one.
-    fn is_open(&self, tables: &Tables, grids: Option<&[Grid]>, micro_batch: u64, least: f64) -> bool {
-        let is_open = |stages: usize| !self.is_stage_hopeless(tables, stages, micro_batch, least);
+    fn is_open(&self, sizes: &Sizes, grids: Option<&[Grid]>, place: usize) -> bool {
         match grids {
-            Some(grids) => grids.iter().any(|grid| is_open(grid.stages) && !grid.is_too_large(self.sink)),
-            None => (0..self.subspace.stages.len()).any(is_open),
+            Some(grids) => grids.iter().any(|grid| {
+                !self.is_stage_hopeless(sizes, grid.stages, place) && !grid.is_too_large(self.sink)
+            }),
+            None => sizes.least_on_any(place).is_some_and(|least| !self.sink.is_hopeless(least)),
         }
     }
 
-    /// Whether a number of stages does not go with a micro batch, or can't matter for the first row with one so large, where
-    /// `least` seconds are what a step of the part takes whatever the micro batch is: a stage stands still for some of them.
-    fn is_stage_hopeless(&self, tables: &Tables, stages: usize, micro_batch: u64, least: f64) -> bool {
-        let Some((&pp, row)) = self.subspace.stages.get(stages).zip(tables.rows.get(stages)) else {
-            return true;
+    /// Whether a number of stages does not go with the micro batch at a place, or can't matter for the first row with it.
+    fn is_stage_hopeless(&self, sizes: &Sizes, stages: usize, place: usize) -> bool {
+        sizes.least_on(place, stages).is_none_or(|least| self.sink.is_hopeless(least))
+    }
+
+    /// Times as long as its work that a step takes at least, by micro batch: whatever the number of stages is, and by it. A stage stands
+    /// still for some micro batches.
+    fn times_as_long(&self, tables: &Tables) -> Vec<(f64, Vec<f64>)> {
+        let Subspace { stages, micro_batches, .. } = self.subspace;
+        // Replicas on each number of stages that goes with the part.
+        let replicas: Vec<Option<u64>> = stages.iter().map(|pp| self.replicas(*pp)).collect();
+        let of = |micro_batch: u64| {
+            let on = |(replicas, row): (&Option<u64>, &Row)| {
+                let microbatches = replicas.and_then(|replicas| self.microbatches(micro_batch, replicas));
+                microbatches.map_or(f64::INFINITY, |count| 1.0 + row.waits / count as f64)
+            };
+            let all: Vec<f64> = replicas.iter().zip(&tables.rows).map(on).collect();
+            (all.iter().copied().fold(f64::INFINITY, f64::min), all)
         };
-        let Some(microbatches) = self.microbatches(micro_batch, pp) else { return true };
-        self.sink.is_hopeless(least * (1.0 + row.waits / microbatches as f64))
+        micro_batches.iter().map(|size| of(*size)).collect()
     }
 
     /// Whether no micro batch of the part can matter for the first row.
@@ -216,16 +227,25 @@ impl Grids<'_> {
 
     /// Whether a micro batch divides the batch with some number of stages.
     pub(super) fn divides_batch(&self, micro_batch: u64) -> bool {
-        self.subspace.stages.iter().any(|&pp| self.microbatches(micro_batch, pp).is_some())
+        self.subspace.stages.iter().any(|&pp| self.microbatches_on(micro_batch, pp).is_some())
     }
 
     /// Micro batches of so many sequences on so many stages; none where they don't divide the batch, or the axes the ranks.
-    pub(super) fn microbatches(&self, micro_batch: u64, pp: u64) -> Option<u64> {
-        let ranks = self.part.tp.saturating_mul(self.part.cp).saturating_mul(pp);
-        let samples = micro_batch.saturating_mul(self.plan.world_size() / ranks.max(1));
+    pub(super) fn microbatches_on(&self, micro_batch: u64, pp: u64) -> Option<u64> {
+        self.microbatches(micro_batch, self.replicas(pp)?)
+    }
+
+    /// The same with so many replicas.
+    fn microbatches(&self, micro_batch: u64, replicas: u64) -> Option<u64> {
+        let samples = micro_batch.saturating_mul(replicas);
         let global = self.plan.training.global_batch_size;
-        let whole = self.divides(pp) && samples > 0 && global.is_multiple_of(samples);
-        whole.then(|| global / samples)
+        (samples > 0 && global.is_multiple_of(samples)).then(|| global / samples)
+    }
+
+    /// Replicas of so many stages; none where the axes don't divide the ranks.
+    fn replicas(&self, pp: u64) -> Option<u64> {
+        let ranks = self.part.tp.saturating_mul(self.part.cp).saturating_mul(pp);
+        self.divides(pp).then(|| self.plan.world_size() / ranks.max(1))
     }
 
     /// Seconds of the part at work with the plan's micro batch, where they bound every pipeline's step and that is asked for.
@@ -235,7 +255,7 @@ impl Grids<'_> {
         }
         self.set_grid(1, sp);
         tables.turn_to(self.plan);
-        Some(self.times(&tables.clock))
+        Some(self.times(&mut tables.clock))
     }
 
     /// What a step takes at least, however many stages it has: stages share the work, and as many ranks fewer share the batch.
@@ -260,10 +280,8 @@ impl Grids<'_> {
         let mut found = Vec::new();
         let by_batch = self.plan.training.low_precision.is_some();
         for (stages, &pp) in subspace.stages.iter().enumerate() {
-            let hopeless = |(place, &size): (usize, &u64)| {
-                self.is_stage_hopeless(tables, stages, size, sizes.least(place))
-            };
-            if self.sink.dismisses() && subspace.micro_batches.iter().enumerate().all(hopeless) {
+            let hopeless = |place: usize| self.is_stage_hopeless(sizes, stages, place);
+            if self.sink.dismisses() && (0..subspace.micro_batches.len()).all(hopeless) {
                 continue;
             }
             self.set_grid(pp, sp);
@@ -306,7 +324,7 @@ impl Grids<'_> {
         &mut self,
         tables: &mut Tables,
         grids: &mut [Grid],
-        (mut times, least): (Option<Times>, f64),
+        (mut times, sizes, size): (Option<Times>, &Sizes, usize),
         sp: bool,
     ) {
         let subspace = self.subspace;
@@ -320,7 +338,7 @@ impl Grids<'_> {
         for grid in grids {
             let stages = grid.stages;
             if self.sink.dismisses()
-                && (self.is_stage_hopeless(tables, stages, micro, least) || grid.is_too_large(self.sink))
+                && (self.is_stage_hopeless(sizes, stages, size) || grid.is_too_large(self.sink))
             {
                 continue;
             }
@@ -390,7 +408,7 @@ impl Grids<'_> {
                 let held = table.held(place, plan, classes, |plan| set_pipe(plan, pipe));
                 telling_kinds(&mut kinds, held, &grid.states);
                 let cells = cells.get_or_insert_with(|| {
-                    let times = times.take().unwrap_or_else(|| self.times(&tables.clock));
+                    let times = times.take().unwrap_or_else(|| self.times(&mut tables.clock));
                     self.cells(tables, times)
                 });
                 let Tables { rows, clock, classes, .. } = &*tables;
@@ -469,9 +487,9 @@ impl Grids<'_> {
     }
 
     /// The seconds of a micro batch.
-    pub(super) fn times(&self, clock: &Clock) -> Times {
+    pub(super) fn times(&self, clock: &mut Clock) -> Times {
         let inputs = time::inputs_at_least(self.plan, clock.profile);
-        let works = WorkTables::new(&clock.machine, &inputs.split(), &inputs.options(), &clock.shape);
+        let works = clock.works(self.part.subspace, &inputs);
         let of = |(again, &host_share): (&Option<Recompute>, &f64)| match again {
             Some(again) => (*again, host_share, ModelBound::of(&clock.machine, &works, again, host_share)),
             None => (Recompute::default(), host_share, ModelBound::default()),

@@ -79,7 +79,7 @@ pub use worker::{PartCache, Worker};
 use candidate::{Key, Terms};
 use request::MOST_KEPT;
 use serde::{Deserialize, Serialize};
-use space::Space;
+use space::{Space, set_grid, set_pipe};
 
 use crate::cluster::gpus;
 use crate::finding::{Finding, nearest_names};
@@ -261,11 +261,7 @@ impl Search {
 
     /// Simulates a candidate.
     pub fn simulate(&self, scored: &Scored) -> Simulated {
-        let plan = self.plan(&scored.candidate);
-        let seconds = plan.and_then(|plan| match plan.layout.pp {
-            1 => Some(scored.seconds),
-            _ => simulated(&plan),
-        });
+        let seconds = self.staged(&scored.candidate).map_or(Some(scored.seconds), |plan| simulated(&plan));
         Simulated { candidate: scored.candidate, seconds, peak_bytes: scored.peak_bytes }
     }
 
@@ -307,9 +303,20 @@ impl Search {
         })
     }
 
-    /// The plan of a candidate.
-    fn plan(&self, candidate: &Candidate) -> Option<Plan> {
-        Plan::resolve(&self.settings(candidate)?.apply(&self.request.plan)).plan
+    /// The plan of a candidate of several stages with all that its time depends on, as the search computes it; none without a pipeline.
+    fn staged(&self, candidate: &Candidate) -> Option<Plan> {
+        let subspace = self.space.subspaces.get(candidate.subspace as usize)?;
+        let pipe = subspace.pipes.get(usize::from(candidate.stages))?.get(usize::from(candidate.pipe))?;
+        let (_, training) =
+            subspace.recompute.get(usize::from(candidate.recompute)).filter(|_| pipe.pp > 1)?;
+        let mut plan = subspace.plan.clone();
+        let Candidate { tp, cp, ep, etp, .. } = *candidate;
+        set_grid(&mut plan, subspace, [tp, cp, ep, etp].map(u64::from), pipe.pp, candidate.sp);
+        plan.layout.dp_replicate = u64::from(candidate.replicas);
+        set_pipe(&mut plan, pipe);
+        plan.training.clone_from(training);
+        plan.training.micro_batch_size = u64::from(candidate.micro_batch);
+        Some(plan)
     }
 
     fn key(&self, scored: &Scored) -> Key {

@@ -357,8 +357,8 @@ impl Space {
 
     /// Candidates of all parts.
     pub(super) fn candidates(&self) -> u64 {
-        let of_part = |part: &Part| self.subspaces[part.subspace].candidates_of_grid();
-        self.parts.iter().map(of_part).fold(0, u64::saturating_add)
+        let of_grid: Vec<u64> = self.subspaces.iter().map(Subspace::candidates_of_grid).collect();
+        self.parts.iter().map(|part| of_grid[part.subspace]).fold(0, u64::saturating_add)
     }
 }
 
@@ -495,6 +495,23 @@ fn note(refused: &mut Vec<(&'static str, u64)>, rule: &'static str) {
     match refused.iter_mut().find(|(known, _)| *known == rule) {
         Some((_, count)) => *count += 1,
         None => refused.push((rule, 1)),
+    }
+}
+
+/// Puts a grid of ranks into a plan of a subspace: tensor, context, expert and expert tensor parallelism, stages, sequence
+/// parallelism; its pipeline the plainest.
+pub(super) fn set_grid(plan: &mut Plan, subspace: &Subspace, [tp, cp, ep, etp]: [u64; 4], pp: u64, sp: bool) {
+    let world = plan.world_size();
+    let layout = &mut plan.layout;
+    (layout.tp, layout.cp, layout.ep, layout.etp, layout.sp) = (tp, cp, ep, etp, sp);
+    (layout.pp, layout.vpp) = (pp, 1);
+    if layout.splitter.is_some() {
+        Split::default().put(layout);
+    }
+    layout.dp = (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1);
+    layout.edp = (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1);
+    if subspace.usual_sync && plan.runtime.facts().pipelines_by_torch {
+        layout.fsdp.sync_last = pp > 1;
     }
 }
 

@@ -8,7 +8,9 @@ use crate::plan::Plan;
 use crate::shard::megatron::Blocks;
 use crate::shard::padded_vocabulary;
 use crate::time::constants::Profile;
-use crate::time::{self, Machine, ModelShape, Recompute, Stages};
+use crate::time::{
+    self, DenseTables, Inputs, LayerSplit, Machine, ModelShape, Recompute, Stages, WorkTables,
+};
 
 /// What the time model needs of a subspace, whatever is split how.
 #[derive(Debug)]
@@ -23,6 +25,9 @@ pub(super) struct Clock {
     pub again: Vec<Option<Recompute>>,
     /// Share of host time that graphs leave, by set: a recipe's graphs go with some sets only.
     pub host_shares: Vec<f64>,
+    /// What does not depend on how experts are split, by how all else is, for the subspace, tensor and sequence parallelism at work.
+    dense: Vec<(LayerSplit, DenseTables)>,
+    at_work: (usize, u64, bool),
 }
 
 impl Clock {
@@ -36,13 +41,35 @@ impl Clock {
         let (mut again, mut host_shares) = (Vec::new(), Vec::new());
         for (_, training) in &subspace.recompute {
             scratch.training.clone_from(training);
-            host_shares.push(time::setup(&scratch).ok()?.pipe(&machine).host_share);
+            host_shares.push(time::host_share(&scratch, profile, &machine));
             again.push(match training.recompute_method.as_deref() {
                 Some("block") => None,
                 _ => Some(time::recompute(&scratch)),
             });
         }
-        Some(Clock { machine, profile, shape: setup.shape, again, host_shares })
+        let (dense, at_work) = (Vec::new(), (0, 0, false));
+        Some(Clock { machine, profile, shape: setup.shape, again, host_shares, dense, at_work })
+    }
+
+    /// Seconds of a micro batch in every kind of layer of a plan of a subspace.
+    pub(super) fn works(&mut self, subspace: usize, inputs: &Inputs<'_>) -> WorkTables {
+        let Clock { machine, shape, dense, at_work, .. } = self;
+        let (split, options) = (inputs.split(), inputs.options());
+        let own = (subspace, inputs.tp, inputs.sp);
+        if *at_work != own {
+            dense.clear();
+            *at_work = own;
+        }
+        let any = split.tp_group;
+        let key = LayerSplit { ep: 1.0, etp: 1.0, ep_group: any, etp_group: any, ..split };
+        let at = dense.iter().position(|one| one.0 == key).unwrap_or_else(|| {
+            dense.push((key, DenseTables::new(machine, &split, &options, shape)));
+            dense.len() - 1
+        });
+        match dense.get(at) {
+            Some((_, dense)) => WorkTables::with(dense, machine, &split, &options, shape),
+            None => WorkTables::new(machine, &split, &options, shape),
+        }
     }
 }
 

@@ -8,11 +8,10 @@ use super::candidate::Candidate;
 use super::fast::Times;
 use super::partial::Partial;
 use super::sink::Sink;
-use super::space::{Part, Subspace, replicas, set_pipe};
+use super::space::{Part, Subspace, replicas, set_grid, set_pipe};
 use super::stages::{Pipe, waits_at_least};
 use super::tables::{Clock, Tables};
 use super::tally::{Refusals, Tally};
-use crate::layout::Split;
 use crate::memory::{Peak, States};
 use crate::plan::{Plan, Training};
 use crate::rules::{Aspect, Shape, first_broken};
@@ -121,7 +120,12 @@ impl PartCache {
         // Most parts of a large space go this way, so nothing is made ready for it.
         let known = |sp: bool, cp: u64| self.least.get(&alike(subspace, &part, sp, cp)).copied();
         let hopeless = |least: f64| search.ranking.is_hopeless(into, part.subspace, least);
-        let dismissed = |&sp: &bool| [1, part.cp].into_iter().filter_map(|cp| known(sp, cp)).any(hopeless);
+        // Sequences take no less time over twice as many ranks; where the fewest do not say it, few others do.
+        let half = |cp: &u64| cp.is_multiple_of(2).then(|| cp / 2).filter(|half| *half > 1);
+        let dismissed = |&sp: &bool| {
+            let sizes = std::iter::once(1).chain(std::iter::successors(Some(part.cp), half));
+            sizes.filter_map(|cp| known(sp, cp)).any(hopeless)
+        };
         let usual = [subspace.usual_sp(part.tp)];
         // More GPUs than are needed are hopeless, however fast.
         if hopeless(0.0) || subspace.sp.as_deref().unwrap_or(&usual).iter().all(dismissed) {
@@ -244,18 +248,7 @@ impl Grids<'_> {
     /// Puts a grid of ranks into the plan, its pipeline the plainest.
     pub(super) fn set_grid(&mut self, pp: u64, sp: bool) {
         let Part { tp, ep, etp, cp, .. } = self.part;
-        let world = self.plan.world_size();
-        let layout = &mut self.plan.layout;
-        (layout.tp, layout.cp, layout.ep, layout.etp, layout.sp) = (tp, cp, ep, etp, sp);
-        (layout.pp, layout.vpp) = (pp, 1);
-        if layout.splitter.is_some() {
-            Split::default().put(layout);
-        }
-        layout.dp = (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1);
-        layout.edp = (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1);
-        if self.subspace.usual_sync && self.plan.runtime.facts().pipelines_by_torch {
-            layout.fsdp.sync_last = pp > 1;
-        }
+        set_grid(self.plan, self.subspace, [tp, cp, ep, etp], pp, sp);
     }
 
     /// Candidates of one pipeline, micro batch and grid: valid or not by themselves.
@@ -312,7 +305,7 @@ impl Grids<'_> {
             self.plan.training.micro_batch_size = micro_batch;
             if let Some((_, times)) = times.filter(|_| known.are_whole) {
                 let (pp, waits) = (self.plan.layout.pp, known.waits.get(stages).copied().unwrap_or(0.0));
-                let microbatches = self.microbatches(micro_batch, pp).unwrap_or(u64::MAX);
+                let microbatches = self.microbatches_on(micro_batch, pp).unwrap_or(u64::MAX);
                 let least = self.least_seconds(times) * (1.0 + waits / microbatches as f64);
                 if self.sink.is_hopeless(least) {
                     continue;

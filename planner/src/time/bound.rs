@@ -192,6 +192,7 @@ mod tests {
     fn a_sequence_takes_no_less_with_fewer_at_once_or_over_context_parallel_ranks() {
         let mut tried = 0;
         for (preset, gpu, dtype) in [
+            ("llama-3-8b", "h200", "bf16"),
             ("llama-3-70b", "h100-sxm", "bf16"),
             ("deepseek-v3", "h100-sxm", "fp8_blockwise"),
             ("qwen3-30b-a3b", "b200", "mxfp8"),
@@ -199,9 +200,11 @@ mod tests {
             ("gemma-3-27b", "mi300x", "bf16"),
         ] {
             for (tp, ep, again) in [(1, 1, "none"), (2, 8, "full"), (8, 4, "none")] {
-                for (dispatcher, overlap) in [("alltoall", false), ("flex", true)] {
+                for (dispatcher, overlap, cp_kind) in
+                    [("alltoall", false, "p2p"), ("flex", true, "all_gather"), ("flex", false, "a2a")]
+                {
                     let mut file = json!({"version": 1, "model": {"preset": preset}, "runtime": "megatron",
-                        "cluster": {"gpu": gpu, "nodes": 16}, "layout": {"tp": tp},
+                        "cluster": {"gpu": gpu, "nodes": 16}, "layout": {"tp": tp, "cp_kind": cp_kind},
                         "training": {"global_batch_size": 1536, "dtype": dtype, "recompute": again}});
                     file["training"]["overlap"] = json!({"tp": overlap && tp > 1});
                     if ["deepseek-v3", "qwen3-30b-a3b", "nemotron-3-nano"].contains(&preset) {
@@ -211,8 +214,12 @@ mod tests {
                         file["training"]["moe"] = json!({"dispatcher": dispatcher});
                     }
                     let Some(least) = of_a_sequence(&mut file, 1, 12) else { continue };
-                    for cp in [1, 2, 4] {
+                    // Over how many ranks it is known, each half of the next.
+                    let mut over = vec![least];
+                    for cp in [1, 2, 4, 8, 16] {
                         let Some(whole) = of_a_sequence(&mut file, cp, 12) else { continue };
+                        assert!(over.iter().all(|fewer| whole >= *fewer), "{file}: {over:?} {whole}");
+                        over.push(whole);
                         for one in [1, 2, 3].iter().filter_map(|&micro| of_a_sequence(&mut file, cp, micro)) {
                             assert!(one >= whole && whole >= least, "{file}: {one} {whole} {least}");
                             tried += 1;

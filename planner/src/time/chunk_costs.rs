@@ -1,7 +1,7 @@
 //! What the actions of a plan's pipeline cost, for the event simulation: the closed form's own seconds, chunk by chunk.
 
 use super::constants::{ConstantRole, table};
-use super::from_plan::setup;
+use super::setup::Setup;
 use super::simulate::{ChunkSeconds, StageCosts};
 use super::stage::chunk_time;
 use super::stages::StageClass;
@@ -10,12 +10,11 @@ use super::terms::Terms;
 use crate::layout::chunks_of_stage;
 use crate::plan::Plan;
 
-/// Seconds of every chunk of every stage of a valid plan.
+/// Seconds of every chunk of every stage of a valid plan with these numbers.
 ///
 /// # Errors
-/// What the data file lacks, or layers that don't divide.
-pub(crate) fn stage_costs(plan: &Plan) -> Result<StageCosts, String> {
-    let setup = setup(plan)?;
+/// Layers that don't divide.
+pub(super) fn stage_costs(plan: &Plan, setup: &Setup) -> Result<StageCosts, String> {
     let machine = setup.machine(&table().values());
     let terms = Terms::new(&machine, &setup.split, &setup.options, &setup.shape);
     let pipe = setup.pipe(&machine);
@@ -48,16 +47,18 @@ mod tests {
 
     use super::*;
     use crate::parse::parse_plan;
+    use crate::time::setup;
 
     #[test]
     fn chunks_sum_to_the_closed_form_without_bubble() {
         let file = json!({"version": 1, "model": {"preset": "llama-3-70b"}, "cluster": {"gpu": "h100-sxm", "nodes": 8},
             "layout": {"tp": 4, "pp": 4, "vpp": 5}, "training": {"global_batch_size": 64}});
         let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
-        let costs = stage_costs(&plan).unwrap();
+        let setup = setup(&plan).unwrap();
+        let costs = stage_costs(&plan, &setup).unwrap();
         assert_eq!(costs.chunks.len(), 20);
         let last: f64 = costs.chunks[15..].iter().map(|chunk| chunk.forward + chunk.backward()).sum();
-        let step = setup(&plan).unwrap().predict(&table().values());
+        let step = setup.predict(&table().values());
         let closed = step.parts.total() + step.host + step.recompute;
         assert!((16.0 * last / closed - 1.0).abs() < 1e-9, "{} {closed}", 16.0 * last);
     }

@@ -1,6 +1,7 @@
 //! The constants of the time model: what each means, where it comes from, and which GPU and which software takes
 //! which. One data file holds them; `cargo xtask fit` writes their values.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -188,10 +189,15 @@ impl Table {
                     .map(String::as_str),
             };
             let named = named.ok_or_else(|| format!("no constant for `{}`", role.name()))?;
-            let kernel =
-                named.replace("{kernel}", &profile.attention).replace("{chip}", gpu.generation.name());
-            let at = self.constants.iter().position(|constant| constant.name == kernel);
-            let at = at.ok_or_else(|| format!("`{kernel}` is not a constant"))?;
+            // Looked up for every plan that is estimated, and few names have something that stands for another word.
+            let named = match named.contains('{') {
+                true => Cow::Owned(
+                    named.replace("{kernel}", &profile.attention).replace("{chip}", gpu.generation.name()),
+                ),
+                false => Cow::Borrowed(named),
+            };
+            let at = self.constants.iter().position(|constant| constant.name == named);
+            let at = at.ok_or_else(|| format!("`{named}` is not a constant"))?;
             if let Some(slot) = chosen.get_mut(role as usize) {
                 *slot = at as u16;
             }

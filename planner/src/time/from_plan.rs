@@ -5,7 +5,7 @@ use super::constants::{Profile, table};
 use super::flops::recomputed_layers;
 use super::host_copies::{HostBytes, saved_bytes};
 use super::layer::Recompute;
-use super::machine::Numbers;
+use super::machine::{Machine, Numbers};
 use super::setup::{Inputs, Setup, SoftwareFacts};
 use super::shape::ModelShape;
 use super::stages::Stages;
@@ -58,6 +58,11 @@ pub fn setup(plan: &Plan) -> Result<Setup, String> {
     let mut setup = Setup::new(&inputs, shape, stages)?;
     super::calibrated::calibrate(&mut setup, plan);
     Ok(setup)
+}
+
+/// Share of host time that a plan's graphs leave.
+pub(crate) fn host_share(plan: &Plan, profile: &Profile, machine: &Machine) -> f64 {
+    super::setup::host_share(facts(plan, profile).graphs, machine)
 }
 
 /// What a plan says, in the time model's words.

@@ -184,19 +184,27 @@ pub struct LayerTime {
     pub gaps: f64,
 }
 
-/// What a micro batch costs in a layer before anything is computed again.
+/// What a micro batch costs in a layer's mixer before anything is computed again, however experts are split.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LayerWork {
-    mixer: Both,
-    mlp: Both,
-    /// Of the feed-forward part, shared experts; forward.
-    shared: Parts,
+pub(super) struct MixerWork {
+    all: Both,
     /// Attention alone, forward.
     core: f64,
     /// Projections, forward.
     projections: Parts,
     /// Low-rank up projections, forward.
     up: f64,
+    /// What memory bandwidth bounds, forward.
+    memory: f64,
+}
+
+/// What a micro batch costs in a layer before anything is computed again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LayerWork {
+    mixer: MixerWork,
+    mlp: Both,
+    /// Of the feed-forward part, shared experts; forward.
+    shared: Parts,
     /// What memory bandwidth bounds, forward.
     memory: f64,
     /// Of the host ahead of the GPU, and of the GPU between kernels.
@@ -206,14 +214,14 @@ pub(super) struct LayerWork {
     feed_forward: MlpShape,
 }
 
-/// Layer of `kind`; what `options` computes again is not looked at.
-pub(super) fn layer_work(
+/// Mixer of a layer of `kind`; what `options` computes again is not looked at.
+pub(super) fn mixer_work(
     machine: &Machine,
     split: &LayerSplit,
     options: &ComputeOptions,
     shape: &ModelShape,
     kind: &KindShape,
-) -> LayerWork {
+) -> MixerWork {
     let work = Work { machine, split, options, hidden: shape.hidden };
     let mut core = mix(machine, split, &kind.mixer, options);
     core += mix(machine, split, &kind.beside, options);
@@ -225,15 +233,30 @@ pub(super) fn layer_work(
     let mut mixer = core;
     mixer += projections;
     mixer += work.mixer_tp(&kind.mixer);
-    let (mlp, shared) = work.mlp(kind);
-    LayerWork {
-        mixer,
-        mlp,
-        shared: shared.forward,
+    MixerWork {
+        all: mixer,
         core: core.forward.attention,
         projections: projections.forward,
         up: up.forward.gemm,
-        memory: mixer_memory.forward.memory + scans + mlp.forward.memory,
+        memory: mixer_memory.forward.memory + scans,
+    }
+}
+
+/// Layer of `kind` with this mixer; what `options` computes again is not looked at.
+pub(super) fn layer_work(
+    machine: &Machine,
+    split: &LayerSplit,
+    options: &ComputeOptions,
+    shape: &ModelShape,
+    (kind, mixer): (&KindShape, &MixerWork),
+) -> LayerWork {
+    let work = Work { machine, split, options, hidden: shape.hidden };
+    let (mlp, shared) = work.mlp(kind);
+    LayerWork {
+        mixer: *mixer,
+        mlp,
+        shared: shared.forward,
+        memory: mixer.memory + mlp.forward.memory,
         host: work.host(kind),
         experts_host: work.experts_host(kind),
         feed_forward: kind.mlp,
@@ -244,12 +267,13 @@ impl LayerWork {
     /// With what is computed again.
     pub(super) fn time(&self, again: &Recompute) -> LayerTime {
         let LayerWork { mixer, mlp, .. } = self;
+        let MixerWork { all, core, projections, up, .. } = mixer;
         let mut repeated = Parts::default();
-        let whole = mixer.forward + mlp.forward;
+        let whole = all.forward + mlp.forward;
         repeated += whole.times(again.layer);
-        repeated.attention += self.core * again.core;
-        repeated += self.projections.times(again.projections);
-        repeated.gemm += self.up * again.up_projections;
+        repeated.attention += core * again.core;
+        repeated += projections.times(again.projections);
+        repeated.gemm += up * again.up_projections;
         match self.feed_forward {
             MlpShape::Dense { .. } => repeated += mlp.forward.times(again.mlp),
             MlpShape::Experts { .. } => {
@@ -268,8 +292,8 @@ impl LayerWork {
         let waits = forwards * (overlap(self.experts_host / 3.0, busy) - busy);
         LayerTime {
             forward: whole,
-            backward: mixer.backward + mlp.backward + repeated,
-            weights: mixer.weights + mlp.weights,
+            backward: all.backward + mlp.backward + repeated,
+            weights: all.weights + mlp.weights,
             again: repeated,
             host: launches * self.host[0] + self.experts_host * 2.0 / 3.0,
             gaps: launches * self.host[1] + waits,

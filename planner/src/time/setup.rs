@@ -273,6 +273,15 @@ impl Inputs<'_> {
     }
 }
 
+/// Share of host time that graphs leave.
+pub(super) fn host_share(graphs: CudaGraphs, machine: &Machine) -> f64 {
+    match graphs {
+        CudaGraphs::None => 1.0,
+        CudaGraphs::Scoped => machine.of(ConstantRole::HostScoped),
+        CudaGraphs::Iteration => machine.of(ConstantRole::HostIteration),
+    }
+}
+
 impl Setup {
     /// The numbers of `inputs`, with stages as given.
     ///
@@ -312,12 +321,7 @@ impl Setup {
 
     /// The pipeline with host time as graphs leave it.
     pub fn pipe(&self, machine: &Machine) -> Pipe {
-        let host_share = match self.graphs {
-            CudaGraphs::None => 1.0,
-            CudaGraphs::Scoped => machine.of(ConstantRole::HostScoped),
-            CudaGraphs::Iteration => machine.of(ConstantRole::HostIteration),
-        };
-        Pipe { host_share, ..self.pipe }
+        Pipe { host_share: host_share(self.graphs, machine), ..self.pipe }
     }
 
     /// Seconds of a step under these values of the constants.

@@ -1,7 +1,9 @@
 //! Seconds of a micro batch in every kind of layer of a model under a split: what a search keeps over pipelines and batches.
 
 use super::gemm::{Product, forward, input_gradient, weight_gradient};
-use super::layer::{ComputeOptions, LayerSplit, LayerTime, LayerWork, Recompute, head_time, layer_work};
+use super::layer::{
+    ComputeOptions, LayerSplit, LayerTime, LayerWork, MixerWork, Recompute, head_time, layer_work, mixer_work,
+};
 use super::machine::Machine;
 use super::shape::{MAX_KINDS, ModelShape};
 use super::stages::StageClass;
@@ -10,7 +12,7 @@ use super::stages::StageClass;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Terms {
     /// By kind.
-    pub kinds: [LayerTime; MAX_KINDS],
+    pub kinds: Vec<LayerTime>,
     /// Output layer and loss.
     pub head: LayerTime,
     /// A multi-token-prediction module, with its layers and its output layer.
@@ -49,6 +51,27 @@ pub struct WorkTables {
     terms: Box<Terms>,
 }
 
+/// What of work tables is the same however experts are split, so that a search keeps it over the axes of experts.
+#[derive(Debug, Clone)]
+pub struct DenseTables {
+    /// By kind.
+    mixers: Vec<MixerWork>,
+    head: LayerTime,
+}
+
+impl DenseTables {
+    /// Of a model under a split; what `options` computes again is not looked at.
+    pub fn new(
+        machine: &Machine,
+        split: &LayerSplit,
+        options: &ComputeOptions,
+        shape: &ModelShape,
+    ) -> DenseTables {
+        let mixers = shape.kinds.iter().map(|kind| mixer_work(machine, split, options, shape, kind));
+        DenseTables { mixers: mixers.collect(), head: head_time(machine, split, options, shape) }
+    }
+}
+
 impl WorkTables {
     /// Of a model under a split; what `options` computes again is not looked at.
     pub fn new(
@@ -57,9 +80,20 @@ impl WorkTables {
         options: &ComputeOptions,
         shape: &ModelShape,
     ) -> WorkTables {
+        WorkTables::with(&DenseTables::new(machine, split, options, shape), machine, split, options, shape)
+    }
+
+    /// The same where the tables are known that do not depend on experts.
+    pub fn with(
+        dense: &DenseTables,
+        machine: &Machine,
+        split: &LayerSplit,
+        options: &ComputeOptions,
+        shape: &ModelShape,
+    ) -> WorkTables {
         let mut terms = Terms {
-            kinds: [LayerTime::default(); MAX_KINDS],
-            head: head_time(machine, split, options, shape),
+            kinds: Vec::new(),
+            head: dense.head,
             mtp: LayerTime::default(),
             totals: ([[0.0; 2]; MAX_KINDS], [0.0; 2], [0.0; 2]),
             known: shape.kinds.len(),
@@ -82,7 +116,8 @@ impl WorkTables {
         if !shape.mtp_layers.is_empty() {
             terms.add_mtp(machine, split, options, shape);
         }
-        let kinds = shape.kinds.iter().map(|kind| layer_work(machine, split, options, shape, kind));
+        let kinds = shape.kinds.iter().zip(&dense.mixers);
+        let kinds = kinds.map(|kind| layer_work(machine, split, options, shape, kind));
         let mut counts = [0.0; MAX_KINDS];
         for &kind in &shape.layers {
             if let Some(count) = counts.get_mut(usize::from(kind)) {
@@ -126,8 +161,8 @@ impl WorkTables {
     /// With what is computed again.
     pub fn terms(&self, again: &Recompute) -> Terms {
         let mut terms = Terms::clone(&self.terms);
-        for ((time, total), work) in terms.kinds.iter_mut().zip(&mut terms.totals.0).zip(&self.kinds) {
-            *time = work.time(again);
+        terms.kinds = self.kinds.iter().map(|work| work.time(again)).collect();
+        for (time, total) in terms.kinds.iter().zip(&mut terms.totals.0) {
             *total = [time.total(), time.hot()];
         }
         for &kind in &self.mtp_layers {

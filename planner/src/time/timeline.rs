@@ -3,6 +3,7 @@
 use super::chunk_costs::stage_costs;
 use super::constants::table;
 use super::from_plan::setup;
+use super::setup::Setup;
 use super::simulate::{SimulationError, StageCosts, Timeline, simulate, simulated_length};
 use crate::finding::Finding;
 use crate::plan::Plan;
@@ -12,11 +13,15 @@ use crate::plan::Plan;
 /// # Errors
 /// A finding: the time model lacks a figure, or the step has more actions than are simulated.
 pub fn timeline(plan: &Plan) -> Result<Timeline, Box<Finding>> {
-    simulate(&plan.pipeline(), &costs(plan)?).map_err(|error| too_long(plan, &error))
+    simulate(&plan.pipeline(), &costs(plan)?.1).map_err(|error| too_long(plan, &error))
 }
 
-fn costs(plan: &Plan) -> Result<StageCosts, Box<Finding>> {
-    stage_costs(plan).map_err(|reason| {
+fn costs(plan: &Plan) -> Result<(Setup, StageCosts), Box<Finding>> {
+    let found = setup(plan).and_then(|setup| {
+        let costs = stage_costs(plan, &setup)?;
+        Ok((setup, costs))
+    });
+    found.map_err(|reason| {
         let message = format!("no timeline can be drawn: {reason}");
         Box::new(Finding::warning("time", serde_json::Value::Null, message).rule("time model"))
     })
@@ -33,11 +38,10 @@ fn too_long(plan: &Plan, error: &SimulationError) -> Box<Finding> {
 /// # Errors
 /// As [`timeline`].
 pub(super) fn simulated_seconds(plan: &Plan, most_actions: u64) -> Result<f64, Box<Finding>> {
-    let length = simulated_length(&plan.pipeline(), &costs(plan)?, most_actions);
+    let (setup, costs) = costs(plan)?;
+    let length = simulated_length(&plan.pipeline(), &costs, most_actions);
     let pipeline = length.map_err(|error| too_long(plan, &error))?;
-    // A plan with a timeline has a setup.
-    let step = setup(plan).map(|setup| setup.predict(&table().values())).unwrap_or_default();
-    Ok(pipeline + step.outside_pipeline())
+    Ok(pipeline + setup.predict(&table().values()).outside_pipeline())
 }
 
 #[cfg(test)]

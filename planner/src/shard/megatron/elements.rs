@@ -126,6 +126,9 @@ struct BlockElements {
     tensors: Vec<Tensors>,
 }
 
+/// As many shapes as most stages have, for which room is made at once.
+const USUAL_SHAPES: usize = 16;
+
 /// Every block of a plan on one rank of it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Blocks(Vec<BlockElements>);
@@ -192,7 +195,7 @@ impl Blocks {
     /// The same where the chunks' blocks have been counted, as [`counted_blocks_of`] does.
     pub(crate) fn stage_of(&self, plan: &Plan, chunks: &[Chunk], counted: &[(Block, u64)]) -> StageElements {
         let mut found = StageElements::default();
-        let mut shapes: Vec<(u64, u64)> = Vec::new();
+        let mut shapes: Vec<(u64, u64)> = Vec::with_capacity(USUAL_SHAPES);
         for &(block, count) in counted {
             let Some(one) = self.find(block) else { continue };
             found.dense.put(&one.dense, count);
