@@ -122,6 +122,7 @@ impl Plan {
     }
 
     /// Its pipeline.
+    #[inline(never)]
     pub fn pipeline(&self) -> Pipeline {
         let layout = &self.layout;
         Pipeline {

@@ -41,6 +41,7 @@ pub fn fill(file: &PlanFile) -> Filled {
 }
 
 /// The same with a choice of recipes.
+#[inline(never)]
 pub(crate) fn fill_among(file: &PlanFile, among: Among) -> Filled {
     let mut findings = Vec::new();
     let mut assumed = Vec::new();
@@ -82,6 +83,7 @@ pub(crate) fn fill_among(file: &PlanFile, among: Among) -> Filled {
 
 /// The plan of a file that breaks no rule of those that know no more than the plan; none of another. Whoever asks for a plan that
 /// follows from a valid one needs no more, and no finding.
+#[inline(never)]
 pub(crate) fn valid(file: &PlanFile) -> Option<Plan> {
     let Filled { plan, findings, .. } = fill(file);
     plan.filter(|plan| !has_error(&findings) && rules::check(&Shape::of(plan)).is_empty())

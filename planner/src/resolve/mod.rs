@@ -55,21 +55,24 @@ impl Plan {
 
     /// The same with a choice of recipes: scores ask what a plan gets for which a framework has none.
     pub fn resolve_among(file: &PlanFile, among: Among) -> Resolved {
-        Plan::judge_and(file, among, |plan, findings| alternatives::offer(file, among, plan, findings))
+        Plan::judge_and(file, among, true)
     }
 
     /// The same without other values worth trying, for whoever asks of many plans whether they are valid.
     pub(crate) fn judge(file: &PlanFile) -> Resolved {
-        Plan::judge_and(file, Among::All, |_, _| {})
+        Plan::judge_and(file, Among::All, false)
     }
 
-    fn judge_and(file: &PlanFile, among: Among, offer: impl Fn(&Plan, &mut [Finding])) -> Resolved {
+    #[inline(never)]
+    fn judge_and(file: &PlanFile, among: Among, offers: bool) -> Resolved {
         let Filled { plan: mut partial, mut findings, assumed, framework } = fill_among(file, among);
         if let Some(plan) = &mut partial {
             let broken = rules::check(&Shape::of(plan));
             let is_whole = broken.is_empty();
             findings.extend(broken);
-            offer(plan, &mut findings);
+            if offers {
+                alternatives::offer(file, among, plan, &mut findings);
+            }
             findings.extend(check(plan, is_whole).into_iter().filter(|finding| {
                 // What a recipe sets is no remark on what somebody wrote.
                 let set = framework.as_ref().is_some_and(|answer| answer.sets.contains_key(&finding.field));

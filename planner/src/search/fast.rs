@@ -7,7 +7,7 @@
 use super::cells::{Cell, Cells, OfPipe, Saved, telling_kinds};
 use super::sink::Sink;
 use super::sizes::Sizes;
-use super::space::{Subspace, set_pipe};
+use super::space::set_pipe;
 use super::stages as pipes;
 use super::tables::{Clock, Row, Tables};
 use super::worker::{Grids, alike};
@@ -176,21 +176,24 @@ impl Grids<'_> {
         sizes.least_on(place, stages).is_none_or(|least| self.sink.is_hopeless(least))
     }
 
-    /// Times as long as its work that a step takes at least, by micro batch: whatever the number of stages is, and by it. A stage stands
+    /// Times as long as its work that a step takes at least, by micro batch: whatever the number of stages is, then by it. A stage stands
     /// still for some micro batches.
-    fn times_as_long(&self, tables: &Tables) -> Vec<(f64, Vec<f64>)> {
-        let Subspace { stages, micro_batches, .. } = self.subspace;
-        // Replicas on each number of stages that goes with the part.
-        let replicas: Vec<Option<u64>> = stages.iter().map(|pp| self.replicas(*pp)).collect();
-        let of = |micro_batch: u64| {
-            let on = |(replicas, row): (&Option<u64>, &Row)| {
-                let microbatches = replicas.and_then(|replicas| self.microbatches(micro_batch, replicas));
-                microbatches.map_or(f64::INFINITY, |count| 1.0 + row.waits / count as f64)
-            };
-            let all: Vec<f64> = replicas.iter().zip(&tables.rows).map(on).collect();
-            (all.iter().copied().fold(f64::INFINITY, f64::min), all)
-        };
-        micro_batches.iter().map(|size| of(*size)).collect()
+    fn times_as_long(&self, tables: &Tables) -> Vec<f64> {
+        let mut longer = Vec::new();
+        for &micro_batch in &self.subspace.micro_batches {
+            let first = longer.len();
+            longer.push(f64::INFINITY);
+            for (&pp, row) in self.subspace.stages.iter().zip(&tables.rows) {
+                let on = self
+                    .microbatches_on(micro_batch, pp)
+                    .map_or(f64::INFINITY, |count| 1.0 + row.waits / count as f64);
+                longer.push(on);
+                if let Some(shortest) = longer.get_mut(first) {
+                    *shortest = shortest.min(on);
+                }
+            }
+        }
+        longer
     }
 
     /// Whether no micro batch of the part can matter for the first row.

@@ -230,7 +230,7 @@ impl Search {
     /// The row of a candidate as the closed form has it, without its place; what is only paid for costs 0.
     fn closed_form_row(&self, scored: &Scored) -> Option<Row> {
         let settings = self.settings(&scored.candidate)?;
-        let plan = Plan::resolve(&settings.apply(&self.request.plan)).plan?;
+        let plan = Plan::judge(&settings.apply(&self.request.plan)).plan?;
         let subspace = self.space.subspaces.get(scored.candidate.subspace as usize)?;
         let memory = memory::answer(&plan);
         let time = time::answer(&plan).0?;

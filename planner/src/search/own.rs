@@ -28,12 +28,12 @@ impl SearchAnswer {
     /// Where a plan stands; none where it says no layout, or there is no row that it could be held against.
     pub fn own_of(&self, file: &PlanFile) -> Option<Own> {
         let first = self.rows.first().filter(|_| file.layout != LayoutFile::default())?;
-        let Some(own) = Plan::resolve(file).plan else {
+        let Some(own) = Plan::judge(file).plan else {
             let verdict = Verdict::Invalid;
             return Some(Own { place: None, verdict, step_seconds: None, peak_bytes: None, behind: None });
         };
         let is_own = |file: &PlanFile| {
-            Plan::resolve(file).plan.is_some_and(|row| {
+            Plan::judge(file).plan.is_some_and(|row| {
                 (&row.layout, &row.training, &row.runtime) == (&own.layout, &own.training, &own.runtime)
                     && (row.cluster.gpu.id, row.cluster.nodes) == (own.cluster.gpu.id, own.cluster.nodes)
             })

@@ -8,13 +8,13 @@ pub(super) struct Sizes {
     least: Vec<f64>,
     times: Vec<Option<Times>>,
     known: Vec<bool>,
-    /// Times as long as its work that a step takes at least, by micro batch and number of stages, and whatever that number is: stages
+    /// Times as long as its work that a step takes at least, by micro batch: whatever the number of stages is, then by it, for stages
     /// stand still for some micro batches. Infinite where they don't go together; empty where nothing is dismissed.
-    longer: Vec<(f64, Vec<f64>)>,
+    longer: Vec<f64>,
 }
 
 impl Sizes {
-    pub(super) fn new(count: usize, least: f64, longer: Vec<(f64, Vec<f64>)>) -> Sizes {
+    pub(super) fn new(count: usize, least: f64, longer: Vec<f64>) -> Sizes {
         Sizes {
             least: vec![least; count],
             times: std::iter::repeat_with(|| None).take(count).collect(),
@@ -29,17 +29,17 @@ impl Sizes {
 
     /// Seconds at least with a number of stages; none where it does not go with the micro batch.
     pub(super) fn least_on(&self, place: usize, stages: usize) -> Option<f64> {
-        let longer = self.longer.get(place).and_then(|(_, longer)| longer.get(stages)).copied();
-        self.times_as_long(place, longer)
+        self.times_as_long(place, stages + 1)
     }
 
     /// Seconds at least with any number of stages; none where no number goes with the micro batch.
     pub(super) fn least_on_any(&self, place: usize) -> Option<f64> {
-        self.times_as_long(place, self.longer.get(place).map(|(shortest, _)| *shortest))
+        self.times_as_long(place, 0)
     }
 
-    fn times_as_long(&self, place: usize, longer: Option<f64>) -> Option<f64> {
-        let longer = longer.unwrap_or(1.0);
+    fn times_as_long(&self, place: usize, column: usize) -> Option<f64> {
+        let columns = self.longer.len() / self.least.len().max(1);
+        let longer = self.longer.get(place * columns + column).copied().unwrap_or(1.0);
         longer.is_finite().then(|| self.least(place) * longer)
     }
 

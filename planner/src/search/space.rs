@@ -500,6 +500,7 @@ fn note(refused: &mut Vec<(&'static str, u64)>, rule: &'static str) {
 
 /// Puts a grid of ranks into a plan of a subspace: tensor, context, expert and expert tensor parallelism, stages, sequence
 /// parallelism; its pipeline the plainest.
+#[inline(never)]
 pub(super) fn set_grid(plan: &mut Plan, subspace: &Subspace, [tp, cp, ep, etp]: [u64; 4], pp: u64, sp: bool) {
     let world = plan.world_size();
     let layout = &mut plan.layout;

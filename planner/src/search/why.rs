@@ -53,7 +53,7 @@ impl Search {
                 return Ok(none([head].into_iter().chain(reasons).collect()));
             }
         };
-        let resolved = Plan::resolve(&found.apply(&self.request.plan));
+        let resolved = Plan::judge(&found.apply(&self.request.plan));
         let Some(plan) = resolved.plan else {
             let errors = resolved.findings.into_iter().filter(|finding| finding.severity == Severity::Error);
             return Ok(none(errors.map(|finding| finding.message).collect()));
@@ -101,7 +101,7 @@ impl Search {
         }
         reasons.extend(self.tight(&memory));
         let (time, _) = time::simulated_answer(plan);
-        let bests = best.and_then(|best| Plan::resolve(&best.apply(&self.request.plan)).plan);
+        let bests = best.and_then(|best| Plan::judge(&best.apply(&self.request.plan)).plan);
         if best.is_none() {
             reasons.push(
                 "nothing fits, whatever is chosen, so there is no best that it could be compared with"

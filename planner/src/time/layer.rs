@@ -215,6 +215,7 @@ pub(super) struct LayerWork {
 }
 
 /// Mixer of a layer of `kind`; what `options` computes again is not looked at.
+#[inline(never)]
 pub(super) fn mixer_work(
     machine: &Machine,
     split: &LayerSplit,
@@ -243,6 +244,7 @@ pub(super) fn mixer_work(
 }
 
 /// Layer of `kind` with this mixer; what `options` computes again is not looked at.
+#[inline(never)]
 pub(super) fn layer_work(
     machine: &Machine,
     split: &LayerSplit,

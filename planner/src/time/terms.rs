@@ -84,6 +84,7 @@ impl WorkTables {
     }
 
     /// The same where the tables are known that do not depend on experts.
+    #[inline(never)]
     pub fn with(
         dense: &DenseTables,
         machine: &Machine,
