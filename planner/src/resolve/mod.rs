@@ -70,7 +70,7 @@ impl Plan {
             let broken = rules::check(&Shape::of(plan));
             let is_whole = broken.is_empty();
             findings.extend(broken);
-            if offers {
+            if offers && cfg!(feature = "offers") {
                 alternatives::offer(file, among, plan, &mut findings);
             }
             findings.extend(check(plan, is_whole).into_iter().filter(|finding| {

@@ -130,7 +130,7 @@ impl Search {
     /// What the plan itself says of one of these rules that it breaks as it stands, such as that of a precision that its GPU does
     /// not have.
     fn broken_by_the_plan(&self, rules: &[RuleCount]) -> Option<String> {
-        let errors = Plan::judge(&self.request().plan).findings.into_iter();
+        let errors = Plan::resolve(&self.request().plan).findings.into_iter();
         let mut errors = errors.filter(|one| one.severity == Severity::Error);
         let error = errors.find(|one| rules.iter().any(|known| known.rule == one.rule))?;
         let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
