@@ -133,13 +133,13 @@ impl Product {
     }
 }
 
-/// What runs of a software profile recompute where a plan does not say; none where they recompute nothing, or as the plan says.
+/// What runs of software profiles recompute where a plan does not say, by the names of profiles; others nothing, or as the plan says.
+pub(crate) const RECOMPUTED: [(&str, Granularity); 2] =
+    [("megatron-deepspeed-2021", Granularity::Full), ("megatron-2022", Granularity::Selective)];
+
+/// What runs of a software profile recompute where a plan does not say.
 pub(crate) fn recomputed_by(profile: &str) -> Option<Granularity> {
-    match profile {
-        "megatron-deepspeed-2021" => Some(Granularity::Full),
-        "megatron-2022" => Some(Granularity::Selective),
-        _ => None,
-    }
+    RECOMPUTED.iter().find(|(name, _)| *name == profile).map(|(_, granularity)| *granularity)
 }
 
 /// A framework at a version.

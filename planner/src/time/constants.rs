@@ -229,6 +229,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn profiles_that_recompute_are_profiles() {
+        for (name, _) in crate::software::RECOMPUTED {
+            assert!(table().profile(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
     fn every_constant_says_what_it_means_and_where_it_comes_from() {
         let priors: Vec<serde_json::Value> = serde_json::from_str(include_str!("priors.json")).unwrap();
         let of =
