@@ -165,6 +165,9 @@ fn plain(text: &str) -> Value {
     if let Ok(whole) = text.replace('_', "").parse::<i64>() {
         return whole.into();
     }
+    if let Some(Ok(whole)) = text.strip_prefix("0x").map(|digits| i64::from_str_radix(digits, 16)) {
+        return whole.into();
+    }
     let number = text
         .parse::<f64>()
         .ok()
@@ -204,6 +207,7 @@ mod tests {
         );
         check("1.0e-5", json!(1e-5));
         check("nan", json!("nan"));
+        check("0x1F", json!(31));
     }
 
     #[test]
