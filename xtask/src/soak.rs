@@ -29,7 +29,9 @@ mod values;
 pub enum Part {
     /// Calibrate by probes of one rank and predict ten shapes that no probe has
     Calibration,
-    /// Choose a plan for each preset on clusters of several sizes and GPUs
+    /// Choose a plan for each preset in the page, on clusters of several sizes and GPUs
+    Choices,
+    /// Choose a plan for each preset by the command, on the same
     Choose,
     /// Fuzz what reads other people's input
     Fuzz,
@@ -115,15 +117,28 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let went_on = !wanted(Part::Interruptions) || interruptions::run(place)?;
     let made = !wanted(Part::Page) || page::run(place)?;
     let searched = !wanted(Part::Search) || search::run(place, arguments.searches)?;
+    let chosen_in_page = !wanted(Part::Choices) || search::choices(place, &arguments.gpus, &arguments.nodes)?;
     let chosen = !wanted(Part::Choose) || choose::run(place, &arguments.gpus, &arguments.nodes)?;
     let fuzzed = !wanted(Part::Fuzz) || fuzz_all(place, arguments)?;
     if wanted(Part::Calibration) {
         calibration::run(place)?;
     }
     Ok(
-        if [killed, trained, measured, quoted, recorded, went_on, made, searched, chosen, fuzzed]
-            .iter()
-            .all(|well| *well)
+        if [
+            killed,
+            trained,
+            measured,
+            quoted,
+            recorded,
+            went_on,
+            made,
+            searched,
+            chosen_in_page,
+            chosen,
+            fuzzed,
+        ]
+        .iter()
+        .all(|well| *well)
         {
             ExitCode::SUCCESS
         } else {

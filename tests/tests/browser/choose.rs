@@ -1,12 +1,14 @@
 //! Open fields on the page: model and cluster are enough, what is touched is held, and an error takes no picture away.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
-use system_tests::wait::SOON;
+use system_tests::wait::{Attempt, LONG, SOON, until};
 
 async fn open(url: &str) -> Result<Browser> {
     let browser = Browser::start().await?;
@@ -165,5 +167,64 @@ async fn an_error_takes_no_picture_away_and_offers_to_keep_what_was_meant() -> R
     browser.text_when("answer-verdict", SOON, |text| text != "Invalid").await?;
     let shown = answer(&browser).await?;
     ensure!(shown["plan"]["layout"]["pp"] == json!(32), "{}", shown["plan"]["layout"]);
+    Ok(())
+}
+
+/// How soon a plan is chosen in the page, printed: of few models in the test command, and as `cargo xtask soak --only choices` wants them
+/// of all, on each of its clusters, named `GPU:NODES`.
+#[allow(clippy::print_stdout, reason = "what it measures is for whoever asked")]
+#[tokio::test]
+async fn what_choices_take_is_printed() -> Result<()> {
+    let clusters = std::env::var("SHARDPLAN_CHOICES").ok();
+    let models = match clusters {
+        None => json!(["llama-3-70b", "deepseek-v3"]),
+        Some(_) => json!([]),
+    };
+    let clusters = clusters.unwrap_or_else(|| "h100-sxm:32".to_owned());
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = open(&hub.url).await?;
+    chosen(&browser).await?;
+    // The page warms its workers when it has nothing to do for a while.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for cluster in clusters.split(',') {
+        let (gpu, nodes) = cluster.split_once(':').context("a cluster is GPU:NODES")?;
+        let plan = json!({
+            "version": 1, "choose": "all",
+            "model": { "preset": "qwen3-8b" }, "cluster": { "gpu": gpu, "nodes": nodes.parse::<u64>()? },
+        });
+        browser.paste("config-paste", &plan.to_string()).await?;
+        browser.click("config-apply").await?;
+        browser.call(include_str!("choices.js"), vec![models.clone()]).await?;
+        until("choices in the page", LONG, || async {
+            let all: bool = serde_json::from_value(browser.script("return window.all_made").await?)?;
+            if all {
+                return Ok(Attempt::Ready(()));
+            }
+            // Who asks all the time is waited for by what is measured.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(Attempt::NotYet(format!("{} are made", browser.script("return window.made.length").await?)))
+        })
+        .await?;
+        let mut made: Vec<(String, f64, String)> =
+            serde_json::from_value(browser.script("return window.made").await?)?;
+        ensure!(!made.is_empty(), "nothing was chosen");
+        made.sort_by(|one, other| other.1.total_cmp(&one.1));
+        // The least milliseconds within which so many of a hundred are made.
+        let within = |percent: usize| made[made.len() - (made.len() * percent).div_ceil(100)].1;
+        let soon = made.iter().filter(|(_, milliseconds, _)| *milliseconds <= 300.0).count();
+        let fit = made.iter().filter(|(_, _, said)| said.starts_with("The best of")).count();
+        println!(
+            "{gpu}, {nodes} nodes: {} models, {fit} fit; median {:.0} ms, 95 % {:.0} ms, within 300 ms {soon}",
+            made.len(),
+            within(50),
+            within(95),
+        );
+        for (model, milliseconds, said) in made.iter().take(4) {
+            println!("    {model}: {milliseconds:.0} ms. {said}");
+        }
+    }
+    let errors = browser.console_errors().await?;
+    ensure!(errors.is_empty(), "the page's console says {errors:#?}");
     Ok(())
 }
