@@ -45,7 +45,7 @@ pub mod why;
 pub mod wire;
 
 pub use advice::advise;
-pub use answer::estimate;
+pub use answer::{estimate, estimate_with_plan};
 pub use finding::{Finding, Severity};
 pub use parse::parse_plan;
 pub use plan::Plan;

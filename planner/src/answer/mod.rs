@@ -21,6 +21,15 @@ pub fn estimate(file: &PlanFile) -> Answer {
 
 /// The same with a choice of recipes.
 pub fn estimate_among(file: &PlanFile, among: Among) -> Answer {
+    answered(file, among).0
+}
+
+/// The same with the plan that it is of, where there is one.
+pub fn estimate_with_plan(file: &PlanFile) -> (Answer, Option<Plan>) {
+    answered(file, Among::All)
+}
+
+fn answered(file: &PlanFile, among: Among) -> (Answer, Option<Plan>) {
     let resolved = Plan::resolve_among(file, among);
     let counted = resolved.model().map(model::count);
     let filled = resolved.filled().cloned();
@@ -48,7 +57,7 @@ pub fn estimate_among(file: &PlanFile, among: Among) -> Answer {
         active,
         per_rank_max: plan.map_or(0, shard::parameters_per_rank_max),
     });
-    Answer {
+    let answer = Answer {
         version: VERSION,
         plan: filled,
         groups: plan.map(|plan| GroupSizes {
@@ -70,7 +79,8 @@ pub fn estimate_among(file: &PlanFile, among: Among) -> Answer {
         chosen: Vec::new(),
         findings,
         time,
-    }
+    };
+    (answer, resolved.plan)
 }
 
 /// What a plan that names no framework should know: that its answer would be another one with the usual framework named, by

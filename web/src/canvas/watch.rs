@@ -11,18 +11,25 @@ pub struct Watch {
     theme: Option<MutationObserver>,
     scheme: Option<MediaQueryList>,
     // Called by the three above, so it goes after them.
-    _changed: Closure<dyn FnMut()>,
+    changed: Closure<dyn FnMut()>,
 }
 
 impl Watch {
-    /// Calls `changed` when `element` has another size or the theme changes.
-    pub fn new(element: &Element, changed: impl FnMut() + 'static) -> Watch {
+    /// Calls `changed` when `element` has another size, once it is laid out: it may ask for sizes then without having the page
+    /// laid out anew.
+    pub fn of_size(element: &Element, changed: impl FnMut() + 'static) -> Watch {
         let changed = Closure::<dyn FnMut()>::new(changed);
-        let function = changed.as_ref().unchecked_ref();
-        let size = ResizeObserver::new(function).ok();
+        let size = ResizeObserver::new(changed.as_ref().unchecked_ref()).ok();
         if let Some(size) = &size {
             size.observe(element);
         }
+        Watch { size, theme: None, scheme: None, changed }
+    }
+
+    /// Calls `changed` when `element` has another size or the theme changes.
+    pub fn new(element: &Element, changed: impl FnMut() + 'static) -> Watch {
+        let mut watch = Watch::of_size(element, changed);
+        let function = watch.changed.as_ref().unchecked_ref();
         let theme = MutationObserver::new(function).ok();
         if let (Some(theme), Some(root)) = (&theme, document().document_element()) {
             let attributes = MutationObserverInit::new();
@@ -34,7 +41,8 @@ impl Watch {
         if let Some(scheme) = &scheme {
             scheme.set_onchange(Some(function));
         }
-        Watch { size, theme, scheme, _changed: changed }
+        (watch.theme, watch.scheme) = (theme, scheme);
+        watch
     }
 }
 

@@ -68,7 +68,7 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
     let watch = StoredValue::new_local(None::<Watch>);
     Effect::new(move |_| {
         if let Some(line) = line.get() {
-            watch.set_value(Some(Watch::new(&line.clone(), keep_height(line))));
+            watch.set_value(Some(Watch::of_size(&line.clone(), keep_height(line))));
         }
     });
     view! {

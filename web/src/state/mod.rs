@@ -207,52 +207,52 @@ impl Store {
                 Some(_) => chosen.with(|chosen| choosing::whole(said, chosen.as_deref())),
             })
         });
-        let answer = Memo::new(move |_| {
-            let mut answer = whole.with(|plan| planner::estimate(plan));
-            chosen.with(|chosen| {
-                if let Some(chosen) = chosen.as_ref().filter(|chosen| said.with(|said| chosen.said == *said))
-                {
-                    answer.chosen.clone_from(&chosen.chosen);
-                    answer.assumed.extend(chosen.assumed.iter().cloned());
-                    answer.findings.extend(chosen.findings.iter().cloned());
-                }
-            });
-            Arc::new(answer)
-        });
+        // Answer and plan in one, for both take that the file is resolved.
+        let answered = Memo::new_with_compare(
+            move |_| {
+                let (mut answer, plan) = whole.with(|file| planner::estimate_with_plan(file));
+                chosen.with(|chosen| {
+                    let is_of = |chosen: &&Arc<Chosen>| said.with(|said| chosen.said == *said);
+                    if let Some(chosen) = chosen.as_ref().filter(is_of) {
+                        answer.chosen.clone_from(&chosen.chosen);
+                        answer.assumed.extend(chosen.assumed.iter().cloned());
+                        answer.findings.extend(chosen.findings.iter().cloned());
+                    }
+                });
+                (Arc::new(answer), plan.map(Arc::new))
+            },
+            |_, _| true,
+        );
+        let answer = Memo::new(move |_| answered.with(|(answer, _)| answer.clone()));
         let values = Memo::new(move |_| {
             let of = |file: Option<&PlanFile>| serde_json::to_value(file).unwrap_or_default();
             let filled = answer.with(|answer| of(answer.plan.as_ref()));
             Arc::new(Values { said: said.with(|said| of(Some(said))), filled })
         });
-        // A resolved plan is compared by the plan file it came from, which the signal has done already.
-        let resolved = Memo::new_with_compare(
-            move |_| whole.with(|plan| Plan::resolve(plan).plan.map(Arc::new)),
-            |_, _| true,
-        );
+        let resolved = Memo::new_with_compare(move |_| answered.with(|(_, plan)| plan.clone()), |_, _| true);
         let settled = Memo::new(move |before| {
             before == Some(&true) || (!choosing.get() && answer.with(|answer| answer.memory.is_some()))
         });
         // In one, for a view that is closed meanwhile must find plan and answer of each other.
-        let shown = Memo::new(move |before: Option<&(Arc<PlanFile>, Arc<Answer>)>| {
-            let answer = answer.get();
-            let stands = choosing.get() || answer.memory.is_none();
-            match before.filter(|(_, before)| stands && before.memory.is_some()) {
-                None => (whole.get(), answer),
-                Some(before) => before.clone(),
-            }
-        });
-        let drawn = Memo::new(move |_| shown.with(|(_, answer)| answer.clone()));
-        let drawn_file = Memo::new(move |_| shown.with(|(file, _)| file.clone()));
-        let drawn_plan = Memo::new_with_compare(
-            move |_| {
-                let file = drawn_file.get();
-                match whole.with(|whole| *whole == file) {
-                    true => resolved.get(),
-                    false => Plan::resolve(&file).plan.map(Arc::new),
+        type Shown = (Arc<PlanFile>, Arc<Answer>, Option<Arc<Plan>>);
+        let shown = Memo::new_with_compare(
+            move |before: Option<&Shown>| {
+                let (answer, plan) = (answer.get(), resolved.get());
+                let stands = choosing.get() || answer.memory.is_none();
+                match before.filter(|(_, before, _)| stands && before.memory.is_some()) {
+                    None => (whole.get(), answer, plan),
+                    Some(before) => before.clone(),
                 }
             },
-            |_, _| true,
+            |before: Option<&Shown>, after| {
+                let of = |(file, answer, _): &Shown| (file.clone(), answer.clone());
+                before.map(of) != after.map(of)
+            },
         );
+        let drawn = Memo::new(move |_| shown.with(|(_, answer, _)| answer.clone()));
+        let drawn_file = Memo::new(move |_| shown.with(|(file, _, _)| file.clone()));
+        let drawn_plan =
+            Memo::new_with_compare(move |_| shown.with(|(_, _, plan)| plan.clone()), |_, _| true);
         Store {
             said,
             open,
