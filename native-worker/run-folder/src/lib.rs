@@ -15,6 +15,7 @@ mod folder;
 mod key;
 mod log;
 mod own;
+mod patience;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub use folder::{COMPARISON, DIAGNOSIS, INFO, PLAN, RunFolder, is_id, is_job_id,
 pub use key::{KEY, Key};
 pub use log::Log;
 pub use own::{append, check, check_private, check_written_by_us, make, open, replace};
+pub use patience::{Awaited, Patience};
 pub use planner::run::{LEASE, LogWriter};
 pub use reader::{Chunk, LogReader, each, gaps, read_all};
 

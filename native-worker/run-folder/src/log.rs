@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use planner::wire::{Event, Gap};
 
 use crate::appender::{add, missing};
-use crate::{Appender, Disk, survive_size_limits, unix_ms};
+use crate::{Appender, Awaited, Disk, Patience, survive_size_limits, unix_ms};
 
 /// Records that may wait for a disk that hangs: some megabytes, as lines and steps are.
 const QUEUE: usize = 8192;
-/// How long an append waits for its record to be on its way to the disk, so that a kill right after it does not lose it.
+/// How long an append waits for a disk that hangs; for a busy machine it waits, so that a kill right after it does not lose
+/// its record.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long the end may take to be written.
+/// How long the end waits for a disk that hangs or takes nothing.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 /// How often what is owed is tried again.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -31,6 +32,7 @@ pub struct Log {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    writer: Awaited,
 }
 
 #[derive(Debug, Default)]
@@ -69,17 +71,29 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `done` or the limit; whether it is done.
+    /// Waits until `done`, for a disk that hangs no longer than the limit; whether it is done.
     fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
+        &'a self,
+        mut state: MutexGuard<'a, State>,
         limit: Duration,
         done: impl Fn(&State) -> bool,
     ) -> (MutexGuard<'a, State>, bool) {
-        let waited = self.changed.wait_timeout_while(state, limit, |state| !done(state));
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let is_done = done(&state);
-        (state, is_done)
+        let mut patience = Patience::new(limit, &self.writer);
+        loop {
+            let waited = self.changed.wait_timeout_while(state, patience.moment(), |state| !done(state));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if done(&state) {
+                return (state, true);
+            }
+            // Looked at without the lock, which it may be waiting for.
+            drop(state);
+            let is_over = patience.is_over();
+            state = self.lock();
+            if is_over {
+                let is_done = done(&state);
+                return (state, is_done);
+            }
+        }
     }
 }
 
@@ -100,6 +114,7 @@ impl Log {
         let shared = Arc::new(Shared::default());
         let theirs = shared.clone();
         let write = move || {
+            theirs.writer.is_this();
             keep(&theirs, appender);
             theirs.lock().closed = true;
             theirs.changed.notify_all();

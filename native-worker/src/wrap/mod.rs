@@ -9,12 +9,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context;
 use planner::wire::{GoingOn, PlanFile, RunInfo, RunSource, VERSION};
-use run_folder::{Appender, RunFolder, unix_ms};
+use run_folder::{Appender, Awaited, Patience, RunFolder, unix_ms};
 
 use crate::process;
 use crate::report::say;
@@ -43,7 +43,7 @@ pub use signals::{WITNESS, witness};
 /// Name of the command that goes on passing output when the watched command has ended and something that it started has
 /// not.
 pub const DRAIN: &str = "wrap-drain";
-/// How long the record may take to be finished when the command has ended.
+/// How long a recorder that hangs is waited for when the command has ended.
 const FINISH_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a person asks of `shardplan wrap`.
@@ -127,9 +127,11 @@ pub fn run(request: Request) -> ! {
     let report = request.report;
     let (done, result) = sync_channel(1);
     let over = Arc::new(AtomicBool::new(false));
+    let recorder = Arc::new(Awaited::default());
     let watcher = {
-        let (queue, over) = (queue.clone(), over.clone());
+        let (queue, over, recorder) = (queue.clone(), over.clone(), recorder.clone());
         move || {
+            recorder.is_this();
             if let Some(recorded) = watch(&request, pid, &messages, queue, &over, missed) {
                 let _ = done.send(recorded);
             }
@@ -152,7 +154,7 @@ pub fn run(request: Request) -> ! {
             std::process::exit(3)
         }
     };
-    let recorded = finish(&queue, &result, status);
+    let recorded = finish(&queue, &result, status, &recorder);
     if let (Some(report), Some(recorded)) = (report, recorded) {
         match report {
             ReportAs::Table => {
@@ -179,23 +181,30 @@ fn raw(stream: &impl std::os::fd::AsFd) -> std::fs::File {
     }
 }
 
-/// Tells the recorder of the end and waits for it a little, though not for a file system that hangs.
+/// Tells the recorder of the end and waits for it a little where a file system hangs.
 fn finish(
     queue: &SyncSender<Message>,
     result: &Receiver<Recorded>,
     status: std::process::ExitStatus,
+    recorder: &Awaited,
 ) -> Option<Recorded> {
-    let until = std::time::Instant::now() + FINISH_LIMIT;
+    let mut patience = Patience::new(FINISH_LIMIT, recorder);
     let mut message = Message::Ended(status);
     // The queue may be full of output that is still being read.
-    while let Err(std::sync::mpsc::TrySendError::Full(back)) = queue.try_send(message) {
-        if std::time::Instant::now() >= until {
+    while let Err(TrySendError::Full(back)) = queue.try_send(message) {
+        if patience.is_over() {
             return None;
         }
         message = back;
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(patience.moment());
     }
-    result.recv_timeout(FINISH_LIMIT).ok()
+    let mut patience = Patience::new(FINISH_LIMIT, recorder);
+    loop {
+        match result.recv_timeout(patience.moment()) {
+            Err(RecvTimeoutError::Timeout) if !patience.is_over() => {}
+            answer => return answer.ok(),
+        }
+    }
 }
 
 /// Everything that may be slow: the GPUs, the plan, the folder, the record.
