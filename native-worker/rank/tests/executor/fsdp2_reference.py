@@ -94,10 +94,13 @@ def wholes_of(ranks):
     found = {}
     for rank in ranks:
         for name, value in rank.items():
-            whole = found.setdefault(name, torch.full_like(value, NOTHING))
-            here = ~value.isnan()
-            assert (whole[here].isnan() | (whole[here] == value[here])).all(), f"copies of {name} differ"
-            whole[here] = value[here]
+            whole = found.get(name)
+            if whole is None:
+                found[name] = value
+                continue
+            absent = whole.isnan()
+            assert (absent | value.isnan() | (whole == value)).all(), f"copies of {name} differ"
+            found[name] = torch.where(absent, value, whole)
     assert all(not whole.isnan().any() for whole in found.values())
     return found
 
