@@ -14,7 +14,7 @@ use planner::layout::{Group, GroupKind};
 use planner::wire::Outcome;
 use serde_json::Value;
 
-use crate::harness::{Run, Start, free_port, set, tiny};
+use crate::harness::{PATIENCE, Run, Start, free_port, set, tiny};
 
 /// The library, compiled once.
 fn library() -> &'static str {
@@ -251,13 +251,13 @@ fn a_rank_that_does_not_join_is_named() {
     let pids = pids(&run, 2);
     let stopped = Pid::from_raw(pids[1]);
     kill(stopped, Signal::SIGSTOP).unwrap();
-    std::thread::sleep(Duration::from_secs(5));
+    run.wait_for_end(0);
     kill(stopped, Signal::SIGCONT).unwrap();
     check_failed(
         &mut run,
         &pids,
         Some(1),
-        Duration::from_secs(10),
+        PATIENCE,
         &["was not done within 2 s: rank 1 does not answer", "number "],
     );
 }
@@ -265,7 +265,7 @@ fn a_rank_that_does_not_join_is_named() {
 #[test]
 fn ranks_that_nccl_does_not_connect_end() {
     let mut run = start(&endless(2, 1), &["--timeout-s", "2"], &[("FAKE_NCCL_NEVER_CONNECT", "1")]);
-    for finished in run.finish(Duration::from_secs(20)) {
+    for finished in run.finish(PATIENCE) {
         assert!(!finished.success);
         assert!(
             finished.stderr.contains("NCCL, in connecting all ranks: not done within 2 s"),
@@ -280,7 +280,7 @@ fn what_nccl_reports_later_ends_all_ranks() {
     let mut run = start(&endless(2, 1), &[], &[("FAKE_NCCL_FAIL_AFTER", "40")]);
     let pids = pids(&run, 2);
     let expected = ["NCCL failed in ", "on rank 1: remote process exited"];
-    check_failed(&mut run, &pids, None, Duration::from_secs(60), &expected);
+    check_failed(&mut run, &pids, None, PATIENCE, &expected);
 }
 
 #[test]
@@ -288,12 +288,12 @@ fn a_library_that_is_none_is_named() {
     let plan = tiny(2, 1);
     for (name, expected) in [("/nowhere/libnccl.so", "can't be opened"), ("libc.so.6", "is no NCCL")] {
         let mut run = Run::start(&plan, &["--collectives", "nccl", "--nccl-library", name]);
-        for finished in run.finish(Duration::from_secs(30)) {
+        for finished in run.finish(PATIENCE) {
             assert!(!finished.success && finished.stderr.contains(expected), "{}", finished.stderr);
         }
     }
     let mut run = Run::start(&plan, &["--collectives", "nccl"]);
-    for finished in run.finish(Duration::from_secs(30)) {
+    for finished in run.finish(PATIENCE) {
         assert!(finished.stderr.contains("NCCL needs one per rank"), "{}", finished.stderr);
     }
 }
