@@ -23,9 +23,6 @@ use crate::settings::{Dispatcher, LrSchedule};
 use crate::software::Product;
 use crate::wire::{DataFile, PlanFile, RankRole};
 
-/// Learning rate where a plan says none.
-pub const DEFAULT_LR: f64 = 3e-4;
-
 /// A plan in which every default is filled and every rule was checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {

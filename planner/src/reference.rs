@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use crate::parse::{parse_plan, place_of};
 use crate::plan::Plan;
 use crate::runtime::Runtime;
-use crate::wire::{Kind, Setting, VERSION};
+use crate::settings::{OfRow, Usual};
+use crate::wire::{Given, Kind, Setting, VERSION};
 
 /// What a setting takes, in words.
 pub fn takes(setting: &Setting) -> String {
@@ -66,10 +67,10 @@ fn usual(path: &str, filled: &mut [(Runtime, Value)]) -> String {
 }
 
 /// Runtimes that a setting changes nothing for: they do not read it, or nothing computes with it yet.
-fn idle(path: &str) -> String {
+fn idle(setting: &Setting) -> String {
     let idle = Runtime::ALL.into_iter().filter(|runtime| {
         let facts = runtime.facts();
-        !facts.reads(path) || facts.without.contains(&path) || !facts.counts(path)
+        !facts.reads(setting.readers) || !facts.counts(setting.counted)
     });
     idle.map(Runtime::name).collect::<Vec<_>>().join(", ")
 }
@@ -77,7 +78,7 @@ fn idle(path: &str) -> String {
 /// All settings of a plan file, as a document.
 pub fn settings_reference() -> String {
     let mut out = String::from(
-        "# Fields of a plan file\n\nWritten by `SHARDPLAN_WRITE=1 cargo test -p planner --test frameworks` from the table that reads plan files.\n\
+        "# Fields of a plan file\n\nWritten by `SHARDPLAN_WRITE=1 cargo test -p planner --test settings` from the table that reads plan files.\n\
          \"Nothing said\" is what a plan of Qwen3 30B-A3B on 8 H100 gets, by runtime where they differ; a `software.framework` sets more. What is\n\
          chosen may be left to a search by its name in `choose`; names in brackets have to be named, `all` does not open them.\n\
          A plan file may name its schema, docs/plan.schema.json, in `$schema`: an editor then knows its fields.\n",
@@ -88,7 +89,7 @@ pub fn settings_reference() -> String {
         // Writing to a String does not fail.
         let _ = write!(
             out,
-            "\n## {title}\n\n| field | takes | nothing said | chosen by name | changes nothing under | what it is |\n|---|---|---|---|---|---|\n"
+            "\n## {title}\n\n| field | takes | nothing said | chosen by name | changes nothing under | or without | what it is |\n|---|---|---|---|---|---|---|\n"
         );
         let rows = Setting::all()
             .filter(|setting| setting.path.rsplit_once('.').map_or("", |(above, _)| above) == object);
@@ -100,10 +101,11 @@ pub fn settings_reference() -> String {
             let name = setting.path.rsplit('.').next().unwrap_or(setting.path);
             let _ = writeln!(
                 out,
-                "| `{name}` | {} | {} | {axis} | {} | {} |",
+                "| `{name}` | {} | {} | {axis} | {} | {} | {} |",
                 takes(setting),
                 usual(setting.path, &mut plans),
-                idle(setting.path),
+                idle(setting),
+                setting.given.map_or("", Given::name),
                 setting.about().replace('|', "\\|")
             );
         }
@@ -139,6 +141,9 @@ fn field_schema(setting: &Setting) -> Value {
         Kind::Json(words, form) => json!({"examples": words, "$comment": form}),
     };
     schema["description"] = setting.about().into();
+    if !matches!(setting.usual, Usual::Nothing | Usual::Rule) {
+        schema["default"] = Value::of(setting.usual);
+    }
     schema
 }
 

@@ -9,6 +9,9 @@ mod draw;
 use planner::Plan;
 use planner::parse::{parse_plan, said};
 use planner::reference::json_schema;
+use planner::runtime::Runtime;
+use planner::settings::{OfRow, Usual};
+use planner::wire::Setting;
 use serde_json::{Value, json};
 
 /// A field's value at a path.
@@ -30,6 +33,7 @@ fn is_written(name: &str, rows: &str) {
 fn broken(schema: &Value, value: &Value, path: &str) -> Option<String> {
     let known = [
         "const",
+        "default",
         "$schema",
         "title",
         "description",
@@ -105,6 +109,31 @@ fn the_reference_of_settings_is_what_the_rows_say() {
 }
 
 #[test]
+fn what_a_row_says_is_usual_holds_where_nothing_is_said() {
+    let schema = json_schema();
+    for runtime in Runtime::ALL {
+        let said = json!({
+            "version": 1, "model": {"preset": "qwen3-30b-a3b"}, "cluster": {"gpu": "h100-sxm"}, "runtime": runtime.name(),
+        });
+        let plan = Plan::resolve(&parse_plan(&said.to_string()).expect("a plan"));
+        let filled = serde_json::to_value(plan.filled()).expect("JSON");
+        for setting in Setting::all().filter(|setting| at(&said, setting.path).is_null()) {
+            let (usual, value) = (Value::of(setting.usual), at(&filled, setting.path));
+            match setting.usual {
+                Usual::Rule => {}
+                Usual::Nothing => assert_eq!(*value, Value::Null, "{}", setting.path),
+                _ => {
+                    assert!(value.is_null() || *value == usual, "{}: {value} is not {usual}", setting.path);
+                    let field =
+                        at(&schema, &format!("properties.{}", setting.path.replace('.', ".properties.")));
+                    assert_eq!((&field["default"], broken(field, &usual, setting.path)), (&usual, None));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn the_schema_takes_every_plan() {
     let schema = json_schema();
     let mut full = 0;
@@ -115,7 +144,7 @@ fn the_schema_takes_every_plan() {
         let facts = file.runtime.unwrap_or_default().facts();
         let unread = |told: &String| {
             let field = told.trim_start_matches("plan.").split(' ').next().unwrap_or_default();
-            !facts.reads(field)
+            !Setting::is_read(field, facts)
         };
         let broken = |file: &Value| broken(&schema, file, "plan").filter(|told| !unread(told));
         let told = broken(&said(&file));

@@ -172,7 +172,7 @@ pub(super) const fn documents(source: &'static str) -> Gap {
 
 /// The scale of losses in fp16, of which a framework says this.
 pub(super) const fn loss_scale(what: &'static str, source: &'static str) -> Gap {
-    let differs = |plan: &Plan| plan.training.loss_scale.is_some_and(|scale| scale != LossScale::USUAL);
+    let differs = |plan: &Plan| plan.training.loss_scale.is_some_and(|scale| scale != LossScale::usual());
     gap("training.loss_scale", Holds::Where(differs), what, source)
 }
 

@@ -6,7 +6,7 @@ use super::{Ladder, Step};
 use crate::plan::Plan;
 use crate::settings::Granularity;
 use crate::settings::{OFFLOAD_MODULES, RECOMPUTE_MODULES};
-use crate::wire::PlanFile;
+use crate::wire::{PlanFile, Setting};
 
 /// Modules that cost little to recompute: no large GEMM.
 const CHEAP: &[&str] = &["core_attn", "layernorm", "moe_act", "mla_up_proj", "gdn_norm_out", "mhc"];
@@ -16,7 +16,7 @@ pub(super) fn ladders(file: &PlanFile, plan: &Plan) -> Vec<Ladder> {
     let mut ladders = recompute(file, plan);
     ladders.extend(splits::finer(plan));
     ladders.extend(settings::ladders(plan));
-    if plan.runtime.facts().counts("training.offload.modules") {
+    if Setting::is_counted("training.offload.modules", plan.runtime.facts()) {
         ladders.extend(offload(file, plan));
     }
     ladders

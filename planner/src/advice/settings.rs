@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::settings::Strategy;
 use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, Implementation};
 use crate::units::Dtype;
-use crate::wire::PlanFile;
+use crate::wire::{PlanFile, Setting};
 
 /// Those of a plan that are set otherwise.
 pub(super) fn ladders(plan: &Plan) -> Vec<Ladder> {
@@ -178,7 +178,7 @@ fn fsdp(plan: &Plan) -> Vec<Ladder> {
     when(&mut ladders, !fsdp.outer_apart, "Embedding and output layer as units of their own", |file| {
         file.layout.fsdp.outer_units = Some("apart".to_owned());
     });
-    if !fsdp.offload && plan.runtime.facts().reads("layout.fsdp.offload") {
+    if !fsdp.offload && Setting::is_read("layout.fsdp.offload", plan.runtime.facts()) {
         ladders.push(
             Ladder::one("Shards and optimizer state on the host", |file| {
                 file.layout.fsdp.offload = Some("cpu".to_owned());

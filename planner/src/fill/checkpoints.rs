@@ -4,9 +4,6 @@ use crate::fill::defaults::Filler;
 use crate::plan::Checkpoints;
 use crate::wire::{CheckpointFile, ClusterFile};
 
-/// The newest checkpoints that are kept where nobody says (torchtitan's `keep_latest_k`).
-const KEPT: u64 = 10;
-
 /// What is trained from made-up weights on made-up data is of no worth; what has anything of a person's `own` is saved unless
 /// they say no.
 pub(super) fn fill_checkpoints(
@@ -26,7 +23,7 @@ pub(super) fn fill_checkpoints(
     Some(Checkpoints {
         every_steps,
         every_seconds: file.every_s.or(cluster.checkpoint_interval_s.filter(|seconds| *seconds >= 1.0)),
-        keep: fill.number("run.checkpoint.keep", &mut file.keep, KEPT),
+        keep: fill.number("run.checkpoint.keep", &mut file.keep),
         keep_every_hours: file.keep_every_hours,
     })
 }

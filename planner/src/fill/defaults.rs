@@ -17,11 +17,11 @@ use crate::fill::training::{fill_software, fill_training};
 use crate::finding::{Finding, clip, nearest_names};
 use crate::layout::{Chunk, Layout, Split, Splitter, mtp_of_layout_string, parse_layout_string, parse_order};
 use crate::model::{Architecture, Attention, Balance, MixerRef};
-use crate::plan::{DEFAULT_LR, Plan, RunSettings};
+use crate::plan::{Plan, RunSettings};
 use crate::recipes::Among;
 use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
 use crate::runtime::Runtime;
-use crate::settings::{CpKind, LrSchedule, Schedule};
+use crate::settings::{CpKind, OfRow, Schedule};
 use crate::software::Named;
 use crate::units::Dtype;
 use crate::wire::{DataFile, FrameworkAnswer, Kind, LayoutFile, MAX_WORLD, PlanFile, Setting, TrainingFile};
@@ -71,8 +71,18 @@ impl Filler<'_> {
         }
     }
 
+    /// The value given, or what its row says is usual.
+    pub(super) fn usual<T: OfRow>(&mut self, field: &str, slot: &mut Option<T>) -> T {
+        self.or(field, slot, Setting::usual_of(field))
+    }
+
     /// A whole number within the bounds of its row; out of them it is a finding and the nearest bound.
-    pub(super) fn number(&mut self, field: &str, slot: &mut Option<u64>, default: u64) -> u64 {
+    pub(super) fn number(&mut self, field: &str, slot: &mut Option<u64>) -> u64 {
+        self.number_or(field, slot, Setting::usual_of(field))
+    }
+
+    /// The same with a default that follows from something.
+    pub(super) fn number_or(&mut self, field: &str, slot: &mut Option<u64>, default: u64) -> u64 {
         let value = self.or(field, slot, default);
         self.checked(field, value)
     }
@@ -115,9 +125,9 @@ impl Filler<'_> {
         Some(nearest)
     }
 
-    /// The same of one that has a default.
-    pub(super) fn fraction(&mut self, field: &str, slot: &mut Option<f64>, default: f64) -> f64 {
-        let value = self.or(field, slot, default);
+    /// The same of one that has a usual value.
+    pub(super) fn fraction(&mut self, field: &str, slot: &mut Option<f64>) -> f64 {
+        let value = self.usual(field, slot);
         self.real(field, Some(value)).unwrap_or(value)
     }
 
@@ -173,8 +183,13 @@ impl Filler<'_> {
     }
 
     /// One of the words that this field takes.
-    pub(super) fn choice(&mut self, field: &str, slot: &mut Option<String>, default: &str) -> String {
-        let value = self.or(field, slot, default.to_owned());
+    pub(super) fn choice(&mut self, field: &str, slot: &mut Option<String>) -> String {
+        self.choice_or(field, slot, Setting::usual_of(field))
+    }
+
+    /// The same with a default that follows from something.
+    pub(super) fn choice_or(&mut self, field: &str, slot: &mut Option<String>, default: String) -> String {
+        let value = self.or(field, slot, default);
         let allowed = words_of(field);
         if !allowed.contains(&value.as_str()) {
             self.findings.push(
@@ -226,7 +241,7 @@ pub(crate) fn fill(
             "a plan's name is at most 200 bytes without control characters",
         ));
     }
-    let runtime = fill.or("runtime", &mut file.runtime, Runtime::default());
+    let runtime = fill.usual("runtime", &mut file.runtime);
     let named = file.software.framework.as_deref().and_then(Named::parse).map(|(named, _)| named);
     let other_gpu = |named: &Named| !named.product.trains_on(cluster.gpu.generation);
     if let Some(named) = named.filter(other_gpu) {
@@ -237,7 +252,7 @@ pub(crate) fn fill(
         .and_then(|named| Taken::of(named, &file, &model, &cluster, (runtime, among)));
     let usual = recipe.as_ref().and_then(Taken::mtp_layers).unwrap_or(model.mtp_layers);
     let mtp_said = file.training.mtp_layers.is_some();
-    let mtp = fill.number(MTP, &mut file.training.mtp_layers, usual);
+    let mtp = fill.number_or(MTP, &mut file.training.mtp_layers, usual);
     model.mtp_layers = mtp;
     fill_balance(&mut fill, &mut file, &mut model);
     let software = fill_software(&mut fill, &mut file.software, runtime);
@@ -325,14 +340,15 @@ fn settle(
 
 fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {
     let cluster = &mut file.cluster;
-    let per_node = cluster.gpus_per_node.unwrap_or(8).clamp(1, 1024);
-    let nodes = fill.or("cluster.nodes", &mut cluster.nodes, 1);
+    let per_node =
+        cluster.gpus_per_node.unwrap_or_else(|| Setting::usual_of("cluster.gpus_per_node")).clamp(1, 1024);
+    let nodes = fill.usual("cluster.nodes", &mut cluster.nodes);
     let nodes = fill.within("cluster.nodes", nodes, 1, MAX_WORLD / per_node);
-    let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node, 8);
+    let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node);
     // A board's links end with its node; those of a rack go on.
     let domain =
         if gpu.nvlink_domain <= BOARD { gpu.nvlink_domain.min(gpus_per_node) } else { gpu.nvlink_domain };
-    let nvlink_domain = fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain);
+    let nvlink_domain = fill.number_or("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain);
     let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
     fill.real("cluster.nic_gbps", Some(nic_gbps));
     let oversubscription = fill.real("cluster.oversubscription", cluster.oversubscription).unwrap_or(1.0);
@@ -414,21 +430,22 @@ fn fill_layout(
     world: u64,
 ) -> Layout {
     let layout = &mut file.layout;
-    let tp = fill.number("layout.tp", &mut layout.tp, 1);
+    let tp = fill.number("layout.tp", &mut layout.tp);
     // Plans of transformers do not split the sequence.
-    let hf_plan = runtime.facts().reads("layout.tp_plan") && layout.tp_plan == Some(Value::from("hf"));
+    let hf_plan =
+        Setting::is_read("layout.tp_plan", runtime.facts()) && layout.tp_plan == Some(Value::from("hf"));
     let sp = fill.or("layout.sp", &mut layout.sp, tp > 1 && !hf_plan);
-    let cp = fill.number("layout.cp", &mut layout.cp, 1);
+    let cp = fill.number("layout.cp", &mut layout.cp);
     // Sparse attention chooses among all tokens, so they are gathered.
     let sparse =
         |mixer: &MixerRef<'_>| matches!(mixer, MixerRef::Attention(Attention::Mla { indexer: Some(_), .. }));
     let gathers = model.mixers().iter().any(sparse);
     let usual = if gathers { CpKind::AllGather } else { CpKind::P2p };
     let cp_kind = fill.or("layout.cp_kind", &mut layout.cp_kind, usual);
-    let pp = fill.number("layout.pp", &mut layout.pp, 1);
+    let pp = fill.number("layout.pp", &mut layout.pp);
     let pipeline = layout.pipeline_layout.clone().and_then(|text| fill_pipeline(fill, &text, model, pp));
     let stages = pipeline.as_ref().map_or(1, |stages| stages.len() as u64);
-    let vpp = fill.number("layout.vpp", &mut layout.vpp, (stages / pp).max(1));
+    let vpp = fill.number_or("layout.vpp", &mut layout.vpp, (stages / pp).max(1));
     let usual = Schedule::usual(vpp);
     let schedule = fill.or("layout.schedule", &mut layout.schedule, usual);
     for (field, value) in [
@@ -443,12 +460,12 @@ fn fill_layout(
         Some(size) => fill.checked("layout.microbatch_group_size", size),
         None => pp,
     };
-    let ep = fill.number("layout.ep", &mut layout.ep, 1);
-    let etp = fill.number("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp });
-    let dp_replicate = fill.number("layout.dp_replicate", &mut layout.dp_replicate, 1);
-    let vocab_divisible_by = fill.number("layout.vocab_divisible_by", &mut layout.vocab_divisible_by, 128);
-    let usual = "tp-cp-ep-dp-pp";
-    let text = fill.or("layout.order", &mut layout.order, usual.to_owned());
+    let ep = fill.number("layout.ep", &mut layout.ep);
+    let etp = fill.number_or("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp });
+    let dp_replicate = fill.number("layout.dp_replicate", &mut layout.dp_replicate);
+    let vocab_divisible_by = fill.number("layout.vocab_divisible_by", &mut layout.vocab_divisible_by);
+    let usual: String = Setting::usual_of("layout.order");
+    let text = fill.or("layout.order", &mut layout.order, usual.clone());
     let order = parse_order(&text).or_else(|| {
         fill.findings.push(
             Finding::error(
@@ -460,9 +477,9 @@ fn fill_layout(
                 ),
             )
             .rule("Megatron-Core order strings")
-            .nearest([usual]),
+            .nearest([usual.as_str()]),
         );
-        parse_order(usual)
+        parse_order(&usual)
     });
     let settings = fill_fsdp(fill, layout, &file.training, runtime);
     let tp_plan = fill_tp_plan(fill, layout);
@@ -554,17 +571,17 @@ fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u6
 
 fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile, words: u64) -> RunSettings {
     let run = &mut file.run;
-    let steps = fill.number("run.steps", &mut run.steps, 20);
+    let steps = fill.number("run.steps", &mut run.steps);
     let settings = RunSettings {
         steps,
-        seed: fill.or("run.seed", &mut run.seed, 1234),
-        lr: fill.or("run.lr", &mut run.lr, DEFAULT_LR),
-        weight_decay: fill.or("run.weight_decay", &mut run.weight_decay, 0.1),
-        clip_grad: fill.or("run.clip_grad", &mut run.clip_grad, 1.0),
-        warmup_steps: fill.number("run.warmup_steps", &mut run.warmup_steps, 0),
-        lr_schedule: fill.or("run.lr_schedule", &mut run.lr_schedule, LrSchedule::Constant),
-        lr_decay_steps: fill.number("run.lr_decay_steps", &mut run.lr_decay_steps, steps),
-        min_lr: fill.or("run.min_lr", &mut run.min_lr, 0.0),
+        seed: fill.usual("run.seed", &mut run.seed),
+        lr: fill.fraction("run.lr", &mut run.lr),
+        weight_decay: fill.fraction("run.weight_decay", &mut run.weight_decay),
+        clip_grad: fill.fraction("run.clip_grad", &mut run.clip_grad),
+        warmup_steps: fill.number("run.warmup_steps", &mut run.warmup_steps),
+        lr_schedule: fill.usual("run.lr_schedule", &mut run.lr_schedule),
+        lr_decay_steps: fill.number_or("run.lr_decay_steps", &mut run.lr_decay_steps, steps),
+        min_lr: fill.fraction("run.min_lr", &mut run.min_lr),
         data: fill.or("run.data", &mut run.data, DataFile::Synthetic),
         weights: run.weights.clone().filter(|folder| !folder.trim().is_empty()),
         checkpoint: None,
@@ -575,14 +592,5 @@ fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile, words: u64) -> RunSettin
     let checkpoint = fill_checkpoints(fill, own, &file.cluster, &mut run.checkpoint);
     let batch = file.training.global_batch_size.unwrap_or(1);
     let evaluation = fill_evaluation(fill, &settings.data, batch, &mut run.evaluation);
-    let settings = RunSettings { checkpoint, evaluation, ..settings };
-    for (field, value) in [
-        ("run.lr", settings.lr),
-        ("run.weight_decay", settings.weight_decay),
-        ("run.clip_grad", settings.clip_grad),
-        ("run.min_lr", settings.min_lr),
-    ] {
-        fill.real(field, Some(value));
-    }
-    settings
+    RunSettings { checkpoint, evaluation, ..settings }
 }

@@ -14,9 +14,9 @@ pub(super) fn fill_documents(fill: &mut Filler<'_>, words: u64, file: &mut Docum
         return Documents::default();
     }
     let documents = Documents {
-        reset_positions: fill.or("run.documents.reset_positions", &mut file.reset_positions, false),
-        reset_attention: fill.or("run.documents.reset_attention", &mut file.reset_attention, false),
-        mask_eod_loss: fill.or("run.documents.mask_eod_loss", &mut file.mask_eod_loss, false),
+        reset_positions: fill.usual("run.documents.reset_positions", &mut file.reset_positions),
+        reset_attention: fill.usual("run.documents.reset_attention", &mut file.reset_attention),
+        mask_eod_loss: fill.usual("run.documents.mask_eod_loss", &mut file.mask_eod_loss),
         eod_token: file.eod_token,
     };
     if let Some(token) = documents.eod_token {

@@ -5,8 +5,6 @@ use crate::finding::Finding;
 use crate::plan::Evaluation;
 use crate::wire::{DataFile, EvaluationFile};
 
-/// Steps between evaluations where nobody says.
-const USUAL_STEPS: u64 = 100;
 const DATA: &str = "run.evaluation.data";
 const RULE: &str = "evaluation on data that is held out";
 
@@ -33,7 +31,7 @@ pub(super) fn fill_evaluation(
     }
     Some(Evaluation {
         data,
-        every_steps: fill.number("run.evaluation.every_steps", &mut file.every_steps, USUAL_STEPS),
-        sequences: fill.number("run.evaluation.sequences", &mut file.sequences, batch),
+        every_steps: fill.number("run.evaluation.every_steps", &mut file.every_steps),
+        sequences: fill.number_or("run.evaluation.sequences", &mut file.sequences, batch),
     })
 }

@@ -24,14 +24,13 @@ pub(super) fn fill_fsdp(
     runtime: Runtime,
 ) -> FsdpSettings {
     let fsdp = &mut layout.fsdp;
-    let named = fill.or("layout.fsdp.strategy", &mut fsdp.strategy, Strategy::default().name().to_owned());
+    let named = fill.usual("layout.fsdp.strategy", &mut fsdp.strategy);
     let strategy = Strategy::parse(&named);
     if strategy.is_none() {
         fill.findings.push(unknown_strategy(&named));
     }
-    let outer = fill.choice("layout.fsdp.outer_strategy", &mut fsdp.outer_strategy, "no_shard");
-    let reshard =
-        fill.or("layout.fsdp.reshard_after_forward", &mut fsdp.reshard_after_forward, Value::from("default"));
+    let outer = fill.choice("layout.fsdp.outer_strategy", &mut fsdp.outer_strategy);
+    let reshard = fill.usual("layout.fsdp.reshard_after_forward", &mut fsdp.reshard_after_forward);
     let mut settings = FsdpSettings {
         strategy: strategy.unwrap_or_default(),
         outer_optim: outer == "optim",
@@ -56,14 +55,12 @@ pub(super) fn fill_fsdp(
 
 /// How units that lie in flat buffers are kept and sent.
 fn fill_flat(fill: &mut Filler<'_>, fsdp: &mut FsdpFile, settings: &mut FsdpSettings) {
-    let mut switch = |field: &str, slot: &mut Option<bool>, default| {
-        fill.or(&format!("layout.fsdp.{field}"), slot, default)
-    };
-    settings.nccl_ub = switch("nccl_ub", &mut fsdp.nccl_ub, false);
-    settings.double_buffer = switch("double_buffer", &mut fsdp.double_buffer, settings.nccl_ub);
-    settings.preserve_fp32_weights = switch("preserve_fp32_weights", &mut fsdp.preserve_fp32_weights, true);
-    settings.keep_fp8_transpose = switch("keep_fp8_transpose", &mut fsdp.keep_fp8_transpose, false);
-    settings.init_meta = switch("init_meta", &mut fsdp.init_meta, false);
+    settings.nccl_ub = fill.usual("layout.fsdp.nccl_ub", &mut fsdp.nccl_ub);
+    settings.double_buffer = fill.or("layout.fsdp.double_buffer", &mut fsdp.double_buffer, settings.nccl_ub);
+    settings.preserve_fp32_weights =
+        fill.usual("layout.fsdp.preserve_fp32_weights", &mut fsdp.preserve_fp32_weights);
+    settings.keep_fp8_transpose = fill.usual("layout.fsdp.keep_fp8_transpose", &mut fsdp.keep_fp8_transpose);
+    settings.init_meta = fill.usual("layout.fsdp.init_meta", &mut fsdp.init_meta);
     settings.communication_unit =
         fsdp.communication_unit.map(|elements| fill.checked("layout.fsdp.communication_unit", elements));
 }
@@ -79,20 +76,20 @@ fn fill_torch(
     settings.sharded_dtype = fill.dtype("layout.fsdp.sharded_dtype", &mut fsdp.sharded_dtype, wide);
     let reduced = settings.reduce_dtype;
     settings.reduce_dtype = fill.dtype("layout.fsdp.reduce_dtype", &mut fsdp.reduce_dtype, reduced);
-    settings.offload = fill.choice("layout.fsdp.offload", &mut fsdp.offload, "none") == "cpu";
-    let scope = fill.choice("layout.fsdp.checkpoint_scope", &mut fsdp.checkpoint_scope, "all");
+    settings.offload = fill.choice("layout.fsdp.offload", &mut fsdp.offload) == "cpu";
+    let scope = fill.choice("layout.fsdp.checkpoint_scope", &mut fsdp.checkpoint_scope);
     settings.checkpoints_language = matches!(scope.as_str(), "all" | "language" | "multimodal");
     settings.output_dtype = fill.dtype("layout.fsdp.output_dtype", &mut fsdp.output_dtype, dtype);
-    let outer = fill.choice("layout.fsdp.outer_units", &mut fsdp.outer_units, "root");
+    let outer = fill.choice("layout.fsdp.outer_units", &mut fsdp.outer_units);
     settings.outer_apart = outer == "apart";
     let usual = if pipeline { "last" } else { "every" };
-    let sync = fill.choice("layout.fsdp.gradient_sync", &mut fsdp.gradient_sync, usual);
+    let sync = fill.choice_or("layout.fsdp.gradient_sync", &mut fsdp.gradient_sync, usual.to_owned());
     settings.sync_last = sync == "last";
     settings.loss_dtype = fill.dtype("layout.fsdp.loss_dtype", &mut fsdp.loss_dtype, wide);
-    settings.keeps_logits = fill.or("layout.fsdp.keeps_logits", &mut fsdp.keeps_logits, false);
-    let selects = fill.choice("layout.fsdp.checkpoint_selects", &mut fsdp.checkpoint_selects, "modules");
+    settings.keeps_logits = fill.usual("layout.fsdp.keeps_logits", &mut fsdp.keeps_logits);
+    let selects = fill.choice("layout.fsdp.checkpoint_selects", &mut fsdp.checkpoint_selects);
     settings.checkpoints_matmuls = selects == "matmuls";
-    settings.compiled = fill.or("layout.fsdp.compile", &mut fsdp.compile, false);
+    settings.compiled = fill.usual("layout.fsdp.compile", &mut fsdp.compile);
 }
 
 fn unknown_strategy(named: &str) -> Finding {

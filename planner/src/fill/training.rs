@@ -6,25 +6,19 @@ use crate::model::Architecture;
 use crate::plan::WherePossible;
 use crate::plan::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 use crate::runtime::Runtime;
-use crate::settings::{
-    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
-    OptimizerKind, Precision,
-};
+use crate::settings::{Granularity, OptimizerKind};
 use crate::software::Named;
 use crate::software::recomputed_by;
 use crate::units::Dtype;
 use crate::wire::{
-    LossScaleFile, MAX_COUNT, MoeFile, OffloadFile, OptimizerFile, OverlapFile, RecomputeFile, SoftwareFile,
-    TrainingFile,
+    LossScaleFile, MAX_COUNT, MoeFile, OffloadFile, OptimizerFile, OverlapFile, RecomputeFile, Setting,
+    SoftwareFile, TrainingFile,
 };
 
 /// Longest name of software, in bytes.
 const MAX_NAME: usize = 200;
 /// Most modules that a list may name; more than there are to name.
 const MAX_MODULES: usize = 64;
-
-/// Tokens of a sequence where nothing is said.
-const SEQUENCE: u64 = 4096;
 
 pub(super) fn fill_training(
     fill: &mut Filler<'_>,
@@ -34,22 +28,22 @@ pub(super) fn fill_training(
 ) -> Training {
     let gated = model.gated;
     // No longer than the model's learned positions.
-    let usual = model.learned_positions.unwrap_or(SEQUENCE).min(SEQUENCE);
-    let seq_len = fill.number("training.seq_len", &mut training.seq_len, usual);
-    let micro_batch_size = fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1);
-    let global_batch_size = fill.number("training.global_batch_size", &mut training.global_batch_size, 256);
-    let precision = fill.or("training.dtype", &mut training.dtype, Precision::Bf16);
+    let usual = Setting::usual_of::<u64>("training.seq_len").min(model.learned_positions.unwrap_or(u64::MAX));
+    let seq_len = fill.number_or("training.seq_len", &mut training.seq_len, usual);
+    let micro_batch_size = fill.number("training.micro_batch_size", &mut training.micro_batch_size);
+    let global_batch_size = fill.number("training.global_batch_size", &mut training.global_batch_size);
+    let precision = fill.usual("training.dtype", &mut training.dtype);
     let dtype = precision.dtype();
     let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
     let grad_dtype = fill.dtype("training.grad_dtype", &mut training.grad_dtype, wide);
-    let fp8_param_gather = fill.or("training.fp8_param_gather", &mut training.fp8_param_gather, false);
+    let fp8_param_gather = fill.usual("training.fp8_param_gather", &mut training.fp8_param_gather);
     let [bf16_first_layers, bf16_last_layers] = [
         ("training.bf16_first_layers", &mut training.bf16_first_layers),
         ("training.bf16_last_layers", &mut training.bf16_last_layers),
     ]
-    .map(|(field, slot)| fill.number(field, slot, 0));
-    let fp8_attention = fill.or("training.fp8_attention", &mut training.fp8_attention, false);
-    let fp8_output = fill.or("training.fp8_output", &mut training.fp8_output, false);
+    .map(|(field, slot)| fill.number(field, slot));
+    let fp8_attention = fill.usual("training.fp8_attention", &mut training.fp8_attention);
+    let fp8_output = fill.usual("training.fp8_output", &mut training.fp8_output);
     let loss_scale = fill_loss_scale(fill, &mut training.loss_scale, dtype);
     let optimizer = fill_optimizer(fill, &mut training.optimizer, wide, grad_dtype);
     let recompute = &mut training.recompute;
@@ -59,7 +53,7 @@ pub(super) fn fill_training(
     let granularity = fill.or(
         "training.recompute.granularity",
         &mut recompute.granularity,
-        usual.unwrap_or(Granularity::None),
+        usual.unwrap_or_else(|| Setting::usual_of("training.recompute.granularity")),
     );
     let recompute_modules = fill.names("training.recompute.modules", &mut recompute.modules, MAX_MODULES);
     if let Some(layers) = recompute.num_layers {
@@ -71,10 +65,9 @@ pub(super) fn fill_training(
         method(fill, recompute);
     }
     let (recompute_method, recompute_layers) = (recompute.method.clone(), recompute.num_layers);
-    let distribute_saved_activations = fill.or(
+    let distribute_saved_activations = fill.usual(
         "training.recompute.distribute_saved_activations",
         &mut recompute.distribute_saved_activations,
-        false,
     );
     fill.real("training.train_tokens", training.train_tokens);
     if seq_len.saturating_mul(micro_batch_size) > MAX_COUNT {
@@ -105,34 +98,26 @@ pub(super) fn fill_training(
         recompute_layers,
         distribute_saved_activations,
         offload: fill_offload(fill, &mut training.offload),
-        attention_dropout: fill.fraction("training.attention_dropout", &mut training.attention_dropout, 0.0),
-        hidden_dropout: fill.fraction("training.hidden_dropout", &mut training.hidden_dropout, 0.0),
-        attention_backend: fill.or(
-            "training.attention_backend",
-            &mut training.attention_backend,
-            AttentionBackend::Auto,
-        ),
-        implementation: fill.or(
-            "training.implementation",
-            &mut training.implementation,
-            Implementation::TransformerEngine,
-        ),
-        cross_entropy: fill.or("training.cross_entropy", &mut training.cross_entropy, CrossEntropy::Unfused),
+        attention_dropout: fill.fraction("training.attention_dropout", &mut training.attention_dropout),
+        hidden_dropout: fill.fraction("training.hidden_dropout", &mut training.hidden_dropout),
+        attention_backend: fill.usual("training.attention_backend", &mut training.attention_backend),
+        implementation: fill.usual("training.implementation", &mut training.implementation),
+        cross_entropy: fill.usual("training.cross_entropy", &mut training.cross_entropy),
         fused_gradient_accumulation: fill.or(
             "training.fused_gradient_accumulation",
             &mut training.fused_gradient_accumulation,
             runtime.facts().fuses_gradient_accumulation,
         ),
-        cuda_graphs: fill.or("training.cuda_graphs", &mut training.cuda_graphs, CudaGraphs::None),
+        cuda_graphs: fill.usual("training.cuda_graphs", &mut training.cuda_graphs),
         cuda_graph_modules: fill.names(
             "training.cuda_graph_modules",
             &mut training.cuda_graph_modules,
             MAX_MODULES,
         ),
         moe: fill_moe(fill, &mut training.moe, gated),
-        attention_mask: fill.or("training.attention_mask", &mut training.attention_mask, false),
-        deterministic: fill.or("training.deterministic", &mut training.deterministic, false),
-        fused_softmax: fill.or("training.fused_softmax", &mut training.fused_softmax, true),
+        attention_mask: fill.usual("training.attention_mask", &mut training.attention_mask),
+        deterministic: fill.usual("training.deterministic", &mut training.deterministic),
+        fused_softmax: fill.usual("training.fused_softmax", &mut training.fused_softmax),
         deferred_head_gradients: training.deferred_head_gradients,
     }
 }
@@ -146,7 +131,7 @@ fn usual_method(fill: &mut Filler<'_>, recompute: &mut RecomputeFile) {
 }
 
 fn method(fill: &mut Filler<'_>, recompute: &mut RecomputeFile) -> String {
-    fill.choice("training.recompute.method", &mut recompute.method, "uniform")
+    fill.choice("training.recompute.method", &mut recompute.method)
 }
 
 /// A constant of the optimizer's update; without a default where the kind has none such.
@@ -173,7 +158,7 @@ fn fill_optimizer(
     let master_dtype = dtype("master_dtype", &mut optimizer.master_dtype, wide);
     let exp_avg_dtype = dtype("exp_avg_dtype", &mut optimizer.exp_avg_dtype, moment);
     let exp_avg_sq_dtype = dtype("exp_avg_sq_dtype", &mut optimizer.exp_avg_sq_dtype, moment);
-    let kind = fill.or("training.optimizer.kind", &mut optimizer.kind, OptimizerKind::Adam);
+    let kind = fill.usual("training.optimizer.kind", &mut optimizer.kind);
     let [beta1, beta2, eps, momentum] = Optimizer::usual(kind).map(|(_, usual)| usual);
     Optimizer {
         kind,
@@ -181,7 +166,7 @@ fn fill_optimizer(
         beta2: constant(fill, "beta2", &mut optimizer.beta2, beta2),
         eps: constant(fill, "eps", &mut optimizer.eps, eps),
         momentum: constant(fill, "momentum", &mut optimizer.momentum, momentum),
-        distributed: fill.or("training.optimizer.distributed", &mut optimizer.distributed, true),
+        distributed: fill.usual("training.optimizer.distributed", &mut optimizer.distributed),
         // State on the host needs it.
         precision_aware: fill.or(
             "training.optimizer.precision_aware",
@@ -191,40 +176,23 @@ fn fill_optimizer(
         master_dtype,
         exp_avg_dtype,
         exp_avg_sq_dtype,
-        offload_fraction: fill.fraction(
-            "training.optimizer.offload_fraction",
-            &mut optimizer.offload_fraction,
-            0.0,
-        ),
-        instances: fill.number("training.optimizer.instances", &mut optimizer.instances, 1),
+        offload_fraction: fill
+            .fraction("training.optimizer.offload_fraction", &mut optimizer.offload_fraction),
+        instances: fill.number("training.optimizer.instances", &mut optimizer.instances),
         core_master: optimizer.core_master,
     }
 }
 
 /// In other types than fp16 nothing is scaled, whatever a file says.
 fn fill_loss_scale(fill: &mut Filler<'_>, file: &mut LossScaleFile, dtype: Dtype) -> Option<LossScale> {
-    const FIELD: &str = "training.loss_scale";
     if dtype != Dtype::Fp16 {
-        if !file.is_empty() {
-            let message =
-                format!("losses are scaled in fp16 alone; with {} this changes nothing", dtype.name());
-            let value = serde_json::to_value(&*file).unwrap_or_default();
-            fill.findings.push(Finding::warning(FIELD, value, message).rule("loss scaling"));
-        }
         return None;
     }
-    let mut real = |name: &str, slot: &mut Option<f64>, usual: Option<f64>| {
-        let field = format!("{FIELD}.{name}");
-        let value = usual.map_or(*slot, |usual| Some(fill.or(&field, slot, usual)));
-        fill.real(&field, value);
-        value
-    };
-    let LossScale::Dynamic { initial, min, window, hysteresis } = LossScale::USUAL else { return None };
-    if let Some(fixed) = real("fixed", &mut file.fixed, None) {
+    if let Some(fixed) = fill.real("training.loss_scale.fixed", file.fixed) {
         return Some(LossScale::Fixed(fixed));
     }
-    let initial = real("initial", &mut file.initial, Some(initial)).unwrap_or(initial);
-    let min = real("min", &mut file.min, Some(min)).unwrap_or(min);
+    let initial = fill.fraction("training.loss_scale.initial", &mut file.initial);
+    let min = fill.fraction("training.loss_scale.min", &mut file.min);
     if min > initial {
         let message = format!("the smallest loss scale, {min}, is larger than the first, {initial}");
         let finding = Finding::error("training.loss_scale.min", min, message);
@@ -233,32 +201,30 @@ fn fill_loss_scale(fill: &mut Filler<'_>, file: &mut LossScaleFile, dtype: Dtype
     Some(LossScale::Dynamic {
         initial,
         min,
-        window: fill.number("training.loss_scale.window", &mut file.window, window),
-        hysteresis: fill.number("training.loss_scale.hysteresis", &mut file.hysteresis, hysteresis),
+        window: fill.number("training.loss_scale.window", &mut file.window),
+        hysteresis: fill.number("training.loss_scale.hysteresis", &mut file.hysteresis),
     })
 }
 
 fn fill_offload(fill: &mut Filler<'_>, offload: &mut OffloadFile) -> Offload {
     Offload {
         modules: fill.names("training.offload.modules", &mut offload.modules, MAX_MODULES),
-        fraction: fill.fraction("training.offload.fraction", &mut offload.fraction, 1.0),
-        layers: fill.number("training.offload.layers", &mut offload.layers, 0),
+        fraction: fill.fraction("training.offload.fraction", &mut offload.fraction),
+        layers: fill.number("training.offload.layers", &mut offload.layers),
     }
 }
 
 fn fill_overlap(fill: &mut Filler<'_>, overlap: &mut OverlapFile, distributed: bool) -> Overlap {
-    let mut switch = |field: &str, slot: &mut Option<bool>, default| {
-        fill.or(&format!("training.overlap.{field}"), slot, default)
-    };
-    let grad_reduce = switch("grad_reduce", &mut overlap.grad_reduce, true);
+    let grad_reduce = fill.usual("training.overlap.grad_reduce", &mut overlap.grad_reduce);
+    // Without a distributed optimizer there is nothing to gather.
+    let gathers = grad_reduce && distributed;
     Overlap {
         grad_reduce,
-        // Without a distributed optimizer there is nothing to gather.
-        param_gather: switch("param_gather", &mut overlap.param_gather, grad_reduce && distributed),
-        tp: switch("tp", &mut overlap.tp, false),
-        ep: switch("ep", &mut overlap.ep, false),
-        p2p: switch("p2p", &mut overlap.p2p, true),
-        delay_wgrad: switch("delay_wgrad", &mut overlap.delay_wgrad, false),
+        param_gather: fill.or("training.overlap.param_gather", &mut overlap.param_gather, gathers),
+        tp: fill.usual("training.overlap.tp", &mut overlap.tp),
+        ep: fill.usual("training.overlap.ep", &mut overlap.ep),
+        p2p: fill.usual("training.overlap.p2p", &mut overlap.p2p),
+        delay_wgrad: fill.usual("training.overlap.delay_wgrad", &mut overlap.delay_wgrad),
     }
 }
 
@@ -267,20 +233,17 @@ fn fill_moe(fill: &mut Filler<'_>, moe: &mut MoeFile, gated: bool) -> MoeTrainin
     // Who says how tokens spread has made a statement, be it 1.0.
     let unsaid = moe.load_imbalance.is_none() && moe.force_balance != Some(true);
     MoeTraining {
-        dispatcher: fill.or("training.moe.dispatcher", &mut moe.dispatcher, Dispatcher::AllToAll),
-        backend: fill.or("training.moe.backend", &mut moe.backend, FlexBackend::DeepEp),
-        load_imbalance: fill.fraction("training.moe.load_imbalance", &mut moe.load_imbalance, 1.0),
+        dispatcher: fill.usual("training.moe.dispatcher", &mut moe.dispatcher),
+        backend: fill.usual("training.moe.backend", &mut moe.backend),
+        load_imbalance: fill.fraction("training.moe.load_imbalance", &mut moe.load_imbalance),
         load_may_grow: fill.or("training.moe.load_may_grow", &mut moe.load_may_grow, unsaid),
         capacity_factor: moe.capacity_factor,
-        pad_to_capacity: fill.or("training.moe.pad_to_capacity", &mut moe.pad_to_capacity, false),
-        grouped_gemm: fill.or("training.moe.grouped_gemm", &mut moe.grouped_gemm, true),
-        shared_expert_overlap: fill.or(
-            "training.moe.shared_expert_overlap",
-            &mut moe.shared_expert_overlap,
-            false,
-        ),
+        pad_to_capacity: fill.usual("training.moe.pad_to_capacity", &mut moe.pad_to_capacity),
+        grouped_gemm: fill.usual("training.moe.grouped_gemm", &mut moe.grouped_gemm),
+        shared_expert_overlap: fill
+            .usual("training.moe.shared_expert_overlap", &mut moe.shared_expert_overlap),
         fused_activation: fill.or("training.moe.fused_activation", &mut moe.fused_activation, gated),
-        permute_fusion: fill.or("training.moe.permute_fusion", &mut moe.permute_fusion, false),
+        permute_fusion: fill.usual("training.moe.permute_fusion", &mut moe.permute_fusion),
     }
 }
 
@@ -327,10 +290,6 @@ pub(super) fn fill_software(
         cublas_workspace_bytes: software
             .cublas_workspace_bytes
             .map(|bytes| fill.checked("software.cublas_workspace_bytes", bytes)),
-        expandable_segments: fill.or(
-            "software.expandable_segments",
-            &mut software.expandable_segments,
-            false,
-        ),
+        expandable_segments: fill.usual("software.expandable_segments", &mut software.expandable_segments),
     }
 }

@@ -6,6 +6,7 @@ use crate::settings::{
 };
 use crate::software::{Framework, Named, Product};
 use crate::units::{Dtype, LowPrecision};
+use crate::wire::Setting;
 
 /// Batch, precision, optimizer, recomputation, and how layers are computed.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,9 +120,9 @@ impl Optimizer {
             OptimizerKind::Muon => Some(0.95),
         };
         [
-            ("beta1", adam.then_some(0.9)),
-            ("beta2", adam.then_some(0.95)),
-            ("eps", adam.then_some(1e-8)),
+            ("beta1", adam.then(|| Setting::usual_of("training.optimizer.beta1"))),
+            ("beta2", adam.then(|| Setting::usual_of("training.optimizer.beta2"))),
+            ("eps", adam.then(|| Setting::usual_of("training.optimizer.eps"))),
             ("momentum", momentum),
         ]
     }
@@ -156,10 +157,15 @@ pub enum LossScale {
 }
 
 impl LossScale {
-    /// Where nobody says anything. The first scale is torch's `GradScaler`'s, since of Megatron's 2^32 a training finds its
-    /// own in some twenty steps that change nothing; the rest is Megatron's.
-    pub const USUAL: LossScale =
-        LossScale::Dynamic { initial: 65_536.0, min: 1.0, window: 1000, hysteresis: 2 };
+    /// Where nobody says anything.
+    pub fn usual() -> LossScale {
+        LossScale::Dynamic {
+            initial: Setting::usual_of("training.loss_scale.initial"),
+            min: Setting::usual_of("training.loss_scale.min"),
+            window: Setting::usual_of("training.loss_scale.window"),
+            hysteresis: Setting::usual_of("training.loss_scale.hysteresis"),
+        }
+    }
 }
 
 /// Saved activations that wait on the host between forward and backward.

@@ -64,18 +64,52 @@ pub struct Facts {
     /// Whether, beside such replicas, the cores of a whole one keep weights and state of extras' rows too, so that extras send
     /// gradients and get weights. Else they get their gradients back.
     pub cores_keep_rows: bool,
-    /// Fields of a layout that it does not read or that its trainers choose: a form leaves them out.
-    pub lacks: Lists,
-    /// Settings of training that belong to Megatron-Core and not to it: they change nothing.
-    pub without: &'static [&'static str],
+    /// Settings that it does not read or that its trainers choose, besides those that follow from the facts above: a form leaves
+    /// them out, and they change nothing.
+    pub lacks: &'static [Readers],
     /// Settings that are recorded and that nothing computes with yet: answers are those of their defaults.
-    pub not_counted: Lists,
+    pub not_counted: &'static [Counted],
     /// What of a memory answer is exact, and what is an estimate.
     pub how_exact: &'static str,
 }
 
-/// Lists of paths of fields, some of which runtimes share.
-pub type Lists = &'static [&'static [&'static str]];
+/// Whose a setting is, and so which runtimes read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readers {
+    /// Anybody's.
+    All,
+    /// That of torch's `fully_shard` and its trainers.
+    FullyShard,
+    /// Megatron-FSDP's.
+    FlatUnits,
+    /// That of sharded parameters, whatever shards them.
+    Sharded,
+    /// That of tensor-parallel plans by patterns of modules.
+    TensorPlans,
+    /// That of Megatron-Core's grid of ranks and its vocabulary.
+    Grid,
+    /// That of pipelines.
+    Pipelines,
+    /// That of Megatron-Core's modules and its optimizer, and of who works as they do.
+    MegatronCore,
+    /// A type of masters or moments.
+    StateTypes,
+}
+
+/// Which answers compute with a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// All.
+    Everywhere,
+    /// Those of Megatron-Core's runtime.
+    MegatronCore,
+    /// Those of frameworks, not of the worker.
+    Frameworks,
+    /// Those with copies of weights in 8 bits beside those in the compute type.
+    EightBits,
+    /// Those with tensor-parallel collectives behind compute.
+    TensorOverlap,
+}
 
 /// Which plans can go on with replicas of fewer tensor-parallel ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,19 +143,20 @@ pub struct Formula {
 }
 
 impl Facts {
-    /// Whether it reads a field of a layout.
-    pub fn reads(&self, field: &str) -> bool {
-        !self.lacked().any(|lacked| lacked == field)
+    /// Whether it reads settings of these.
+    pub fn reads(&self, readers: Readers) -> bool {
+        match readers {
+            Readers::Sharded => self.shards_parameters,
+            Readers::FlatUnits => self.flat_units,
+            Readers::FullyShard => self.shards_parameters && !self.flat_units,
+            Readers::StateTypes => self.state_as_said,
+            _ => !self.lacks.contains(&readers),
+        }
     }
 
-    /// Fields of a layout that it does not read.
-    pub fn lacked(&self) -> impl Iterator<Item = &'static str> {
-        self.lacks.iter().copied().flatten().copied()
-    }
-
-    /// Whether answers compute with a setting that not all runtimes' answers compute with.
-    pub fn counts(&self, field: &str) -> bool {
-        !self.not_counted.iter().any(|list| list.contains(&field))
+    /// Whether its answers compute with settings that these compute with.
+    pub fn counts(&self, counted: Counted) -> bool {
+        !self.not_counted.contains(&counted)
     }
 }
 

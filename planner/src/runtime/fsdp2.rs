@@ -1,7 +1,6 @@
 //! PyTorch's FSDP2 (`fully_shard`) with DTensor: a device mesh, each parameter cut by itself, torch's pipelines.
 
-use super::fields::{OF_FLAT_UNITS, OF_MEGATRON_CORE, OF_THE_GRID};
-use super::{Facts, Formula, Origins, ReducedReplicas};
+use super::{Counted, Facts, Formula, Origins, Readers, ReducedReplicas};
 use crate::units::LowPrecision;
 
 pub(super) const FACTS: Facts = Facts {
@@ -30,27 +29,8 @@ pub(super) const FACTS: Facts = Facts {
     one_connection: true,
     reduced_replicas: ReducedReplicas::None,
     cores_keep_rows: false,
-    lacks: &[&OF_FLAT_UNITS, &OF_THE_GRID],
-    without: &[
-        "training.bf16_first_layers",
-        "training.bf16_last_layers",
-        "training.optimizer.distributed",
-        "training.optimizer.precision_aware",
-        "training.optimizer.offload_fraction",
-        "training.optimizer.instances",
-        "training.fused_gradient_accumulation",
-        "training.offload.modules",
-        "training.offload.layers",
-        "training.fp8_attention",
-        "training.fp8_output",
-        "training.cuda_graphs",
-        "training.overlap.ep",
-        "training.overlap.delay_wgrad",
-        "training.moe.shared_expert_overlap",
-        "training.moe.capacity_factor",
-        "training.recompute.distribute_saved_activations",
-    ],
-    not_counted: &[&OF_MEGATRON_CORE, &["training.recompute.distribute_saved_activations"]],
+    lacks: &[Readers::Grid, Readers::MegatronCore],
+    not_counted: &[Counted::MegatronCore],
     how_exact: SHARDED_HOW_EXACT,
 };
 

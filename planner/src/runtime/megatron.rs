@@ -1,7 +1,6 @@
 //! Megatron-Core: a grid of ranks, parameters whole in flat buffers, a distributed optimizer.
 
-use super::fields::{OF_FLAT_UNITS, OF_FULLY_SHARD, OF_SHARDED};
-use super::{Facts, Origins, ReducedReplicas};
+use super::{Facts, Origins, Readers, ReducedReplicas};
 use crate::units::LowPrecision;
 
 /// Recipes that TransformerEngine has.
@@ -39,8 +38,7 @@ pub(super) const FACTS: Facts = Facts {
     one_connection: true,
     reduced_replicas: ReducedReplicas::WithoutExperts,
     cores_keep_rows: false,
-    lacks: &[&OF_SHARDED, &OF_FLAT_UNITS, &OF_FULLY_SHARD],
-    without: &[],
+    lacks: &[Readers::TensorPlans],
     not_counted: &[],
     how_exact: "memory follows rules that are scored on published runs (docs/accuracy.md); what is outside the allocator is an estimate, and the likely range says how sure the sum is",
 };

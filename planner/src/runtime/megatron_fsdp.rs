@@ -1,9 +1,8 @@
 //! Megatron-FSDP: Megatron-Core's modules whose units lie in flat buffers, split as a strategy says; no pipelines.
 
-use super::fields::{OF_FULLY_SHARD, OF_MEGATRON_CORE, OF_PIPELINES, OF_THE_GRID};
 use super::fsdp2::{SHARDED_HOW_EXACT, SHARDED_NOTE};
 use super::megatron::TRANSFORMER_ENGINE;
-use super::{Facts, Formula, Origins, ReducedReplicas};
+use super::{Counted, Facts, Formula, Origins, Readers, ReducedReplicas};
 
 pub(super) const FACTS: Facts = Facts {
     uses_device_mesh: true,
@@ -31,17 +30,12 @@ pub(super) const FACTS: Facts = Facts {
     one_connection: false,
     reduced_replicas: ReducedReplicas::None,
     cores_keep_rows: false,
-    lacks: &[&OF_FULLY_SHARD, &OF_THE_GRID, &OF_PIPELINES, &["layout.tp_plan"]],
-    without: &[],
+    lacks: &[Readers::TensorPlans, Readers::Grid, Readers::Pipelines],
     not_counted: &[
-        &OF_MEGATRON_CORE,
+        Counted::MegatronCore,
         // But where parameters are gathered in 8 bits.
-        &[
-            "training.dtype",
-            "layout.fsdp.keep_fp8_transpose",
-            "training.fp8_param_gather",
-            "training.overlap.tp",
-        ],
+        Counted::EightBits,
+        Counted::TensorOverlap,
     ],
     how_exact: SHARDED_HOW_EXACT,
 };

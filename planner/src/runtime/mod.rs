@@ -4,7 +4,6 @@
 //! What takes types of a room above (shards, memory, seconds) stands in that room, in one table each that chooses by runtime.
 
 mod facts;
-mod fields;
 mod fsdp2;
 mod megatron;
 mod megatron_fsdp;
@@ -12,8 +11,7 @@ mod native;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{Facts, Formula, Lists, Origins, ReducedReplicas};
-pub use fields::OF_FULLY_SHARD;
+pub use facts::{Counted, Facts, Formula, Origins, Readers, ReducedReplicas};
 
 use crate::settings::words;
 
@@ -31,14 +29,16 @@ words! {
     }
 }
 
-/// What a plan file that says none gets.
 impl Default for Runtime {
     fn default() -> Self {
-        Runtime::Megatron
+        Runtime::USUAL
     }
 }
 
 impl Runtime {
+    /// What a plan file that says none gets.
+    pub const USUAL: Runtime = Runtime::Megatron;
+
     /// The one whose rules are the worker's own: by them it runs what it can't run as another runtime's.
     pub const OF_WORKER: Runtime = Runtime::Native;
 

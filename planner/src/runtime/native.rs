@@ -1,7 +1,6 @@
 //! Shardplan's own executor by its own rules: Megatron-Core's cuts and flat buffers, operators and state types of its own.
 
-use super::fields::{OF_FLAT_UNITS, OF_FULLY_SHARD, OF_MEGATRON_CORE, OF_SHARDED};
-use super::{Facts, Origins, ReducedReplicas};
+use super::{Counted, Facts, Origins, Readers, ReducedReplicas};
 
 pub(super) const FACTS: Facts = Facts {
     uses_device_mesh: false,
@@ -29,20 +28,8 @@ pub(super) const FACTS: Facts = Facts {
     one_connection: true,
     reduced_replicas: ReducedReplicas::WithExperts,
     cores_keep_rows: true,
-    lacks: &[&OF_SHARDED, &OF_FLAT_UNITS, &OF_FULLY_SHARD],
-    without: &[],
-    not_counted: &[
-        &OF_MEGATRON_CORE,
-        // Copies of weights in 8 bits beside those in the compute type, and what is Megatron-Core's or TransformerEngine's.
-        &[
-            "training.dtype",
-            "training.fp8_param_gather",
-            "training.recompute.distribute_saved_activations",
-            "training.offload.layers",
-            "training.fused_gradient_accumulation",
-            "training.overlap.tp",
-        ],
-    ],
+    lacks: &[Readers::TensorPlans],
+    not_counted: &[Counted::MegatronCore, Counted::Frameworks, Counted::EightBits, Counted::TensorOverlap],
     how_exact: "weights, gradients and optimizer state are exact, activations and transients are listed tensor by tensor; what is outside the allocator is an estimate",
 };
 

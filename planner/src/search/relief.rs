@@ -17,7 +17,7 @@ use crate::parse::with_value;
 use crate::plan::Plan;
 use crate::settings::Granularity;
 use crate::units::{Bytes, Dtype};
-use crate::wire::PlanFile;
+use crate::wire::{PlanFile, Setting};
 
 /// The field by which modules that are recomputed are said in a word, as commands and plan files take it.
 const MODULES: &str = "training.recompute";
@@ -293,7 +293,7 @@ impl Search {
             }
         };
         let facts = plan.runtime.facts();
-        let megatron = facts.counts("training.optimizer.precision_aware");
+        let megatron = Setting::is_counted("training.optimizer.precision_aware", facts);
         add(
             megatron && !training.optimizer.distributed,
             "the optimizer's state split over data parallelism",
@@ -309,7 +309,7 @@ impl Search {
         let whole = Sharding::OptimGradsParams.name();
         add(facts.flat_units, "everything split", false, vec![("layout.fsdp.strategy", json!(whole))]);
         add(
-            facts.reads("layout.fsdp.offload") && !layout.fsdp.offload,
+            Setting::is_read("layout.fsdp.offload", facts) && !layout.fsdp.offload,
             "shards and the optimizer's state on the host",
             false,
             vec![("layout.fsdp.offload", json!("cpu"))],

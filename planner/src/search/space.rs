@@ -22,7 +22,7 @@ use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
 use crate::runtime::Runtime;
 use crate::settings::RECOMPUTE_MODULES;
 use crate::settings::{Precision, Schedule};
-use crate::wire::{Objective, PlanFile};
+use crate::wire::{Objective, PlanFile, Setting};
 
 /// Longest sequence times micro batch that a plan takes (the same bound as for plan files).
 const MOST_TOKENS: u64 = 1 << 32;
@@ -141,7 +141,7 @@ impl Subspace {
 
     /// Whether sequence parallelism is on by default at this tensor parallelism.
     pub(super) fn usual_sp(&self, tp: u64) -> bool {
-        let own_plan = self.plan.runtime.facts().reads("layout.tp_plan")
+        let own_plan = Setting::is_read("layout.tp_plan", self.plan.runtime.facts())
             && self.plan.layout.tp_plan == TpPlanSource::HuggingFace;
         tp > 1 && !own_plan
     }

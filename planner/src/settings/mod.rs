@@ -3,6 +3,8 @@
 //! Plain values: what follows from them stands with who asks. `words!` is the one table of an enum and its words, so that what
 //! is read, written and shown is the same.
 
+use serde_json::Value;
+
 mod layout;
 mod training;
 
@@ -13,7 +15,70 @@ pub use training::{
 };
 pub(crate) use training::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
 
-/// Declares an enum by its words in a plan file, which serde reads and writes and `name` says.
+/// What holds where a plan file says nothing of a setting.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Usual {
+    /// Nothing: no value is filled.
+    Nothing,
+    /// What follows from the rest of the plan.
+    Rule,
+    /// This number.
+    Whole(u64),
+    /// This number.
+    Real(f64),
+    /// Yes or no.
+    Switch(bool),
+    /// This word.
+    Word(&'static str),
+    /// No words of a list.
+    NoWords,
+}
+
+/// A value that is usual where a row says it.
+pub trait OfRow: Clone {
+    /// That value; any where the row says none of this type, which no row does.
+    fn of(usual: Usual) -> Self;
+}
+
+impl OfRow for u64 {
+    fn of(usual: Usual) -> u64 {
+        if let Usual::Whole(number) = usual { number } else { 0 }
+    }
+}
+
+impl OfRow for f64 {
+    fn of(usual: Usual) -> f64 {
+        if let Usual::Real(number) = usual { number } else { 0.0 }
+    }
+}
+
+impl OfRow for bool {
+    fn of(usual: Usual) -> bool {
+        usual == Usual::Switch(true)
+    }
+}
+
+impl OfRow for String {
+    fn of(usual: Usual) -> String {
+        if let Usual::Word(word) = usual { word.to_owned() } else { String::new() }
+    }
+}
+
+impl OfRow for Value {
+    fn of(usual: Usual) -> Value {
+        match usual {
+            Usual::Nothing | Usual::Rule => Value::Null,
+            Usual::Whole(number) => number.into(),
+            Usual::Real(number) => number.into(),
+            Usual::Switch(on) => on.into(),
+            Usual::Word(word) => word.into(),
+            Usual::NoWords => Value::Array(Vec::new()),
+        }
+    }
+}
+
+/// Declares an enum by its words in a plan file, which serde reads and writes and `name` says; they explain variants, too, that nothing
+/// else does.
 macro_rules! words {
     (
         $(#[$attribute:meta])*
@@ -21,7 +86,7 @@ macro_rules! words {
     ) => {
         $(#[$attribute])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-        pub enum $name { $($(#[$doc])* #[serde(rename = $word)] $variant,)* }
+        pub enum $name { $($(#[$doc])* #[doc = $word] #[serde(rename = $word)] $variant,)* }
 
         impl $name {
             /// All of them, in the order in which they are offered.
@@ -33,6 +98,13 @@ macro_rules! words {
             /// The name used in plan files.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $word,)* }
+            }
+        }
+
+        impl $crate::settings::OfRow for $name {
+            fn of(usual: $crate::settings::Usual) -> $name {
+                let is_usual = |one: &$name| usual == $crate::settings::Usual::Word(one.name());
+                $name::ALL.into_iter().find(is_usual).unwrap_or($name::ALL[0])
             }
         }
     };

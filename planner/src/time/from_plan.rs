@@ -17,7 +17,7 @@ use crate::settings::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, I
 use crate::shard::padded_vocabulary;
 use crate::software::{Named, Product};
 use crate::units::{Dtype, LowPrecision};
-use crate::wire::RankRole;
+use crate::wire::{RankRole, Setting};
 
 /// The profile that holds without a name in the plan: that of the framework which the plan names, or of its runtime.
 pub(crate) fn default_profile(plan: &Plan) -> &'static str {
@@ -178,7 +178,8 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
     let (training, runtime) = (&plan.training, plan.runtime.facts());
     let mut facts = SoftwareFacts::of(profile);
     let unfused = training.attention_backend == AttentionBackend::Unfused
-        || (runtime.counts("training.implementation") && training.implementation == Implementation::Local);
+        || (Setting::is_counted("training.implementation", runtime)
+            && training.implementation == Implementation::Local);
     facts.unfused |= unfused;
     if runtime.overlaps_tensor_parallel_as_said {
         facts.overlap_tp |= training.overlap.tp || plan.software.where_possible.tp && plan.layout.sp;

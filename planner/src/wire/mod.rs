@@ -37,7 +37,7 @@ pub use record::*;
 pub use recovery::*;
 pub use run_info::*;
 pub(crate) use setting::MAX_COUNT;
-pub use setting::{Amount, Kind, MAX_WORLD, Part, SearchAxis, Setting, Values};
+pub use setting::{Amount, Given, Kind, MAX_WORLD, OF_FULLY_SHARD, Part, SearchAxis, Setting, Values};
 pub use software_file::*;
 pub use training_file::*;
 pub use why::*;

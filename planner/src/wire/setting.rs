@@ -8,6 +8,8 @@ use super::{
     ModelFile, MoeFile, OffloadFile, OptimizerFile, OverlapFile, PlanFile, RecomputeFile, RunFile,
     SoftwareFile, TrainingFile,
 };
+use crate::runtime::{Counted, Facts, Readers};
+use crate::settings::{OfRow, Usual, words};
 use crate::units::Dtype;
 
 /// Most GPUs of a plan, and so of an axis.
@@ -41,6 +43,14 @@ pub struct Setting {
     pub but: Option<f64>,
     /// Which of its values make sense in a plan.
     pub values: Values,
+    /// What holds where nothing is said.
+    pub usual: Usual,
+    /// Which runtimes read it.
+    pub readers: Readers,
+    /// Which runtimes' answers compute with it.
+    pub counted: Counted,
+    /// What else a plan says, without which it changes nothing.
+    pub given: Option<Given>,
     /// Unit of its numbers; empty for what is counted, and for what is no number.
     pub unit: &'static str,
     /// Its name in a form.
@@ -145,6 +155,26 @@ pub struct SearchAxis {
     pub name: &'static str,
     /// Whether `all` opens it, too.
     pub in_all: bool,
+}
+
+words! {
+    /// What else a plan says, without which a setting changes nothing.
+    pub enum Given {
+        Experts = "experts in the model",
+        Flex = "dispatcher flex",
+        Capacity = "training.moe.capacity_factor",
+        LowPrecision = "a recipe of 8 or 4 bits in training.dtype",
+        Graphs = "training.cuda_graphs",
+        Selective = "granularity selective",
+        Full = "granularity full",
+        Moments = "optimizer adam or muon",
+        Momentum = "optimizer sgd or muon",
+        Scaled = "dtype fp16",
+        ScaledAnew = "dtype fp16 and a loss scale that is not fixed",
+        Chunks = "layout.vpp above 1",
+        Evaluation = "run.evaluation.data",
+        Documents = "documents in run.data",
+    }
 }
 
 /// A part of a form: settings that are read together.
@@ -262,6 +292,16 @@ pub(super) const fn switch() -> Setting {
     of(Kind::Switch)
 }
 
+/// A row of a switch that is usually off.
+pub(super) const fn off() -> Setting {
+    switch().usual(Usual::Switch(false))
+}
+
+/// A row of a switch that is usually on.
+pub(super) const fn on() -> Setting {
+    switch().usual(Usual::Switch(true))
+}
+
 /// A row of one of some words.
 pub(super) const fn word(words: &'static [&'static str]) -> Setting {
     of(Kind::Word(words))
@@ -269,7 +309,7 @@ pub(super) const fn word(words: &'static [&'static str]) -> Setting {
 
 /// A row of a list of words.
 pub(super) const fn words(words: &'static [&'static str]) -> Setting {
-    of(Kind::Words(words))
+    of(Kind::Words(words)).usual(Usual::NoWords)
 }
 
 /// A row of a text.
@@ -293,6 +333,10 @@ const fn of(kind: Kind) -> Setting {
         kind,
         but: None,
         values: Values::Any,
+        usual: Usual::Nothing,
+        readers: Readers::All,
+        counted: Counted::Everywhere,
+        given: None,
         unit: "",
         label: "",
         part: Part::Apart,
@@ -306,6 +350,31 @@ impl Setting {
     /// The same in a form.
     pub(super) const fn at(self, part: Part, label: &'static str) -> Setting {
         Setting { part, label: told(label), ..self }
+    }
+
+    /// The same that has this value where nothing is said.
+    pub(super) const fn usual(self, usual: Usual) -> Setting {
+        Setting { usual, ..self }
+    }
+
+    /// The same whose value follows from the rest of a plan where nothing is said.
+    pub(super) const fn by_rule(self) -> Setting {
+        self.usual(Usual::Rule)
+    }
+
+    /// The same that some runtimes alone read.
+    pub(super) const fn read_by(self, readers: Readers) -> Setting {
+        Setting { readers, ..self }
+    }
+
+    /// The same that some runtimes' answers alone compute with.
+    pub(super) const fn counted_by(self, counted: Counted) -> Setting {
+        Setting { counted, ..self }
+    }
+
+    /// The same that needs something else.
+    pub(super) const fn given(self, given: Given) -> Setting {
+        Setting { given: Some(given), ..self }
     }
 
     /// The same in a unit.
@@ -354,6 +423,26 @@ impl Setting {
         let (section, _) = path.split_at(name);
         let part = PARTS.iter().find(|(known, _)| *known == section)?.1;
         part.iter().copied().flatten().find(|setting| setting.path == path)
+    }
+
+    /// What the row of the setting at a path says is usual.
+    pub fn usual_of<T: OfRow>(path: &str) -> T {
+        let setting = Setting::at_path(path);
+        debug_assert!(
+            setting.is_some_and(|setting| !matches!(setting.usual, Usual::Nothing | Usual::Rule)),
+            "{path} has no usual value"
+        );
+        T::of(setting.map_or(Usual::Nothing, |setting| setting.usual))
+    }
+
+    /// Whether a runtime reads the setting at a path.
+    pub fn is_read(path: &str, by: &Facts) -> bool {
+        Setting::at_path(path).is_none_or(|setting| by.reads(setting.readers))
+    }
+
+    /// Whether a runtime's answers compute with the setting at a path.
+    pub fn is_counted(path: &str, by: &Facts) -> bool {
+        Setting::at_path(path).is_none_or(|setting| by.counts(setting.counted))
     }
 
     /// All settings, in the order of a plan file.
@@ -429,6 +518,20 @@ static PARTS: [(&str, Rows); 17] = [
     ("run.documents.", DocumentsFile::ROWS),
     ("run.checkpoint.", CheckpointFile::ROWS),
 ];
+
+/// Paths of what torch's `fully_shard` and its trainers alone are told.
+pub const OF_FULLY_SHARD: [&str; 12] = {
+    let (mut paths, mut count, mut next) = ([""; 12], 0, 0);
+    while next < FsdpFile::ROWS.len() {
+        if let [Setting { path, readers: Readers::FullyShard, .. }] = FsdpFile::ROWS[next] {
+            paths[count] = path;
+            count += 1;
+        }
+        next += 1;
+    }
+    assert!(count == paths.len());
+    paths
+};
 
 /// Declares a part of a plan file, each of its fields with its row: what it is, `=`, and what it takes. A field without one is a part
 /// of its own.

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::Calibration;
-use super::setting::{Part, json, plan_part, switch, text, whole};
+use super::setting::{Part, json, off, plan_part, text, whole};
+use crate::runtime::Counted;
 
 plan_part! {
     in "software.";
@@ -22,7 +23,8 @@ plan_part! {
         pub cublas_workspace_bytes: Option<u64> =
             whole(0, 1 << 40).in_unit("bytes").at(Part::Software, "cuBLAS workspace, bytes"),
         /// Whether torch's allocator grows segments (`expandable_segments:True`); false.
-        pub expandable_segments: Option<bool> = switch().at(Part::Software, "Expandable segments"),
+        pub expandable_segments: Option<bool> =
+            off().at(Part::Software, "Expandable segments").counted_by(Counted::MegatronCore),
         /// What the machine was measured to do; null for the constants of the time model as they are.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub calibration: Option<Box<Calibration>> = json(&[], "a profile that `shardplan calibrate` writes"),

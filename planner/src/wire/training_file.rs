@@ -5,10 +5,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::setting::{
-    Amount, LEAST_SCALE, MASTERS, MAX_COUNT, MAX_RATIO, MAX_WORLD, MOMENTS, Part, Values, WHOLE, between,
-    plan_part, real, switch, whole, word, words,
+    Amount, Given, LEAST_SCALE, MASTERS, MAX_COUNT, MAX_RATIO, MAX_WORLD, MOMENTS, Part, Values, WHOLE,
+    between, off, on, plan_part, real, switch, whole, word, words,
 };
 use crate::model::MAX_LAYERS;
+use crate::runtime::{Counted, Readers};
+use crate::settings::Usual::{Real, Whole, Word};
 use crate::settings::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, GRAPH_MODULES, Granularity,
     Implementation, OFFLOAD_MODULES, OptimizerKind, Precision, RECOMPUTE_MODULES,
@@ -25,37 +27,42 @@ plan_part! {
         /// Tokens of a sequence; 4096.
         pub seq_len: Option<u64> =
             whole(1, MAX_COUNT).in_unit("tokens").among(Values::Multiples(Amount::PartsOfSequence, Some(Amount::Positions)))
-                .at(Part::Training, "Sequence length"),
+                .at(Part::Training, "Sequence length").usual(Whole(4096)),
         /// Sequences of a micro batch; 1.
-        pub micro_batch_size: Option<u64> =
-            whole(1, 1 << 20).in_unit("sequences").divides(Amount::GlobalBatch)
-                .at(Part::Training, "Micro batch").stepped().open("micro_batch_size"),
+        pub micro_batch_size: Option<u64> = whole(1, 1 << 20).in_unit("sequences").divides(Amount::GlobalBatch)
+                .at(Part::Training, "Micro batch").stepped().open("micro_batch_size").usual(Whole(1)),
         /// Sequences of a step; 256.
         pub global_batch_size: Option<u64> =
             whole(1, MAX_COUNT).in_unit("sequences").among(Values::Multiples(Amount::SequencesAtOnce, None))
-                .at(Part::Training, "Global batch").stepped(),
+                .at(Part::Training, "Global batch").stepped().usual(Whole(256)),
         /// Compute type, or a low-precision recipe on top of bf16; bf16.
         pub dtype: Option<Precision> =
-            word(&Precision::WORDS).at(Part::Training, "Precision").open_if_named("precision"),
+            word(&Precision::WORDS).at(Part::Training, "Precision").open_if_named("precision")
+                .usual(Word(Precision::Bf16.name())).counted_by(Counted::EightBits),
         /// Type of the main gradient buffers; fp32 (fp64 with dtype fp64).
-        pub grad_dtype: Option<Dtype> = word(&WHOLE).at(Part::Training, "Gradients"),
+        pub grad_dtype: Option<Dtype> = word(&WHOLE).at(Part::Training, "Gradients").by_rule(),
         /// Whether parameters are gathered and kept in 8 bits (with a recipe of 8 bits); false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub fp8_param_gather: Option<bool> = switch().at(Part::LowPrecision, "Parameters too"),
+        pub fp8_param_gather: Option<bool> =
+            off().at(Part::LowPrecision, "Parameters too").counted_by(Counted::EightBits).given(Given::LowPrecision),
         /// First layers that a low-precision recipe leaves in bf16; 0.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub bf16_first_layers: Option<u64> =
-            whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "First layers in bf16"),
+            whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "First layers in bf16")
+                .usual(Whole(0)).read_by(Readers::MegatronCore).given(Given::LowPrecision),
         /// Last layers that a low-precision recipe leaves in bf16; 0.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub bf16_last_layers: Option<u64> =
-            whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "Last layers in bf16"),
+            whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "Last layers in bf16")
+                .usual(Whole(0)).read_by(Readers::MegatronCore).given(Given::LowPrecision),
         /// Whether a low-precision recipe multiplies in 8 bits within attention too; false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub fp8_attention: Option<bool> = switch().at(Part::LowPrecision, "Attention too"),
+        pub fp8_attention: Option<bool> =
+            off().at(Part::LowPrecision, "Attention too").read_by(Readers::MegatronCore).given(Given::LowPrecision),
         /// Whether a low-precision recipe runs the output layer too; false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub fp8_output: Option<bool> = switch().at(Part::LowPrecision, "Output layer too"),
+        pub fp8_output: Option<bool> =
+            off().at(Part::LowPrecision, "Output layer too").read_by(Readers::MegatronCore).given(Given::LowPrecision),
         /// Optimizer.
         pub optimizer: OptimizerFile,
         /// What losses are multiplied by before their gradients are made in fp16.
@@ -68,33 +75,38 @@ plan_part! {
         pub offload: OffloadFile,
         /// Probability of dropout on attention weights; 0.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub attention_dropout: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Attention dropout"),
+        pub attention_dropout: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Attention dropout")
+            .usual(Real(0.0)).counted_by(Counted::MegatronCore),
         /// Probability of dropout on the residual stream; 0.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub hidden_dropout: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Hidden dropout"),
+        pub hidden_dropout: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Hidden dropout")
+            .usual(Real(0.0)).counted_by(Counted::MegatronCore),
         /// Kernel of attention; auto.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub attention_backend: Option<AttentionBackend> =
-            word(&AttentionBackend::WORDS).at(Part::Activations, "Attention kernel"),
+            word(&AttentionBackend::WORDS).at(Part::Activations, "Attention kernel")
+                .usual(Word(AttentionBackend::Auto.name())).counted_by(Counted::MegatronCore),
         /// Whose layers are used; transformer_engine.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub implementation: Option<Implementation> =
-            word(&Implementation::WORDS).at(Part::Activations, "Layers"),
+        pub implementation: Option<Implementation> = word(&Implementation::WORDS).at(Part::Activations, "Layers")
+                .usual(Word(Implementation::TransformerEngine.name())).counted_by(Counted::MegatronCore),
         /// Kernel of the loss; unfused.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub cross_entropy: Option<CrossEntropy> =
-            word(&CrossEntropy::WORDS).at(Part::Activations, "Loss kernel"),
+        pub cross_entropy: Option<CrossEntropy> = word(&CrossEntropy::WORDS).at(Part::Activations, "Loss kernel")
+                .usual(Word(CrossEntropy::Unfused.name())).counted_by(Counted::MegatronCore),
         /// Whether weight gradients are added into the main gradient by the GEMM that makes them; true (false under FSDP).
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub fused_gradient_accumulation: Option<bool> =
-            switch().at(Part::Activations, "Gradients added by GEMMs"),
+        pub fused_gradient_accumulation: Option<bool> = switch().at(Part::Activations, "Gradients added by GEMMs")
+                .by_rule().read_by(Readers::MegatronCore).counted_by(Counted::Frameworks),
         /// What is captured as CUDA graphs; none.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cuda_graphs: Option<CudaGraphs> =
-            word(&CudaGraphs::WORDS).among(Values::Scale).at(Part::Software, "CUDA graphs").open("cuda_graphs"),
+            word(&CudaGraphs::WORDS).among(Values::Scale).at(Part::Software, "CUDA graphs").open("cuda_graphs")
+                .usual(Word(CudaGraphs::None.name())).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
         /// Modules that are captured when scoped; none named.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub cuda_graph_modules: Option<Vec<String>> = words(GRAPH_MODULES).at(Part::Software, "Captured"),
+        pub cuda_graph_modules: Option<Vec<String>> =
+            words(GRAPH_MODULES).at(Part::Software, "Captured").given(Given::Graphs),
         /// Communication that hides behind compute.
         #[serde(skip_serializing_if = "OverlapFile::is_empty")]
         pub overlap: OverlapFile,
@@ -102,21 +114,23 @@ plan_part! {
         pub moe: MoeFile,
         /// Whether the dataloader makes a boolean attention mask; false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub attention_mask: Option<bool> = switch().at(Part::Activations, "Mask as a tensor"),
+        pub attention_mask: Option<bool> =
+            off().at(Part::Activations, "Mask as a tensor").counted_by(Counted::MegatronCore),
         /// Whether kernels that give the same bits every time are asked for, which some models have in plain operators only;
         /// false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub deterministic: Option<bool> = switch().at(Part::Activations, "Same bits every time"),
+        pub deterministic: Option<bool> = off().at(Part::Activations, "Same bits every time"),
         /// Whether masks and softmax of explicit scores are one kernel; true.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub fused_softmax: Option<bool> = switch().at(Part::Activations, "Fused softmax"),
+        pub fused_softmax: Option<bool> = on().at(Part::Activations, "Fused softmax").counted_by(Counted::MegatronCore),
         /// Micro batches whose weight gradient of the output layer waits for the end of the step, 0 for all of them; none wait
         /// when it is not said.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub deferred_head_gradients: Option<u64> =
-            whole(0, u64::MAX).in_unit("micro batches").at(Part::Activations, "Head gradients wait"),
+            whole(0, u64::MAX).in_unit("micro batches").at(Part::Activations, "Head gradients wait")
+                .counted_by(Counted::MegatronCore),
         /// Multi-token-prediction modules trained with the model; 0 (those of an own architecture, when it has some).
-        pub mtp_layers: Option<u64> = whole(0, 16).at(Part::Training, "Prediction modules"),
+        pub mtp_layers: Option<u64> = whole(0, 16).at(Part::Training, "Prediction modules").by_rule(),
         /// Tokens of the whole training, for days and cost.
         pub train_tokens: Option<f64> = real(0.0).in_unit("tokens").at(Part::Training, "Tokens to train"),
     }
@@ -130,46 +144,56 @@ plan_part! {
     #[serde(deny_unknown_fields, default)]
     pub struct OptimizerFile {
         /// Adam (AdamW), SGD with momentum, or Muon; adam.
-        pub kind: Option<OptimizerKind> = word(&OptimizerKind::WORDS).at(Part::Training, "Optimizer"),
+        pub kind: Option<OptimizerKind> =
+            word(&OptimizerKind::WORDS).at(Part::Training, "Optimizer").usual(Word(OptimizerKind::Adam.name())),
         /// Whether its state is split over the data-parallel group; true.
-        pub distributed: Option<bool> =
-            switch().at(Part::Training, "Distributed optimizer").open("distributed_optimizer"),
+        pub distributed: Option<bool> = on().at(Part::Training, "Distributed optimizer").open("distributed_optimizer")
+                .read_by(Readers::MegatronCore),
         /// Whether the optimizer kernel reads and writes state in the types below (TransformerEngine's FusedAdam); false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub precision_aware: Option<bool> = switch().at(Part::OptimizerState, "Precision-aware"),
+        pub precision_aware: Option<bool> = off().at(Part::OptimizerState, "Precision-aware")
+            .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
         /// Type of the master weights; fp32 (fp64 with dtype fp64).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub master_dtype: Option<Dtype> =
-            word(&MASTERS).at(Part::OptimizerState, "Master weights"),
+            word(&MASTERS).at(Part::OptimizerState, "Master weights").by_rule().read_by(Readers::StateTypes),
         /// Type of the first moment; that of the gradients, at least fp32.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub exp_avg_dtype: Option<Dtype> = word(&MOMENTS).at(Part::OptimizerState, "First moment"),
+        pub exp_avg_dtype: Option<Dtype> =
+            word(&MOMENTS).at(Part::OptimizerState, "First moment").by_rule().read_by(Readers::StateTypes),
         /// Type of the second moment; that of the gradients, at least fp32.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub exp_avg_sq_dtype: Option<Dtype> = word(&MOMENTS).at(Part::OptimizerState, "Second moment"),
+        pub exp_avg_sq_dtype: Option<Dtype> =
+            word(&MOMENTS).at(Part::OptimizerState, "Second moment").by_rule().read_by(Readers::StateTypes),
         /// Part of the optimizer's state that lives on the host, 0 to 1; 0.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub offload_fraction: Option<f64> =
-            between(0.0, 1.0).at(Part::OptimizerState, "Part on the host").open_if_named("optimizer_offload"),
+            between(0.0, 1.0).at(Part::OptimizerState, "Part on the host").open_if_named("optimizer_offload")
+                .usual(Real(0.0)).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
         /// Groups into which data parallelism is divided, each with a whole set of optimizer state; 1.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub instances: Option<u64> = whole(1, MAX_WORLD).divides(Amount::DataRanks).at(Part::OptimizerState, "Instances"),
+        pub instances: Option<u64> = whole(1, MAX_WORLD).divides(Amount::DataRanks).at(Part::OptimizerState, "Instances")
+            .usual(Whole(1)).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
         /// Whether Megatron-Core, not a precision-aware optimizer, keeps fp32 master weights and hands over gradients in
         /// fp32; true with 8-bit recipes but delayed scaling. Megatron Bridge does so in bf16 runs too.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub core_master: Option<bool> = switch().at(Part::OptimizerState, "Masters by Megatron-Core"),
+        pub core_master: Option<bool> =
+            switch().at(Part::OptimizerState, "Masters by Megatron-Core").counted_by(Counted::MegatronCore),
         /// Decay of the first moment; 0.9. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub beta1: Option<f64> = between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 1"),
+        pub beta1: Option<f64> =
+            between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 1").usual(Real(0.9)).given(Given::Moments),
         /// Decay of the second moment; 0.95. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub beta2: Option<f64> = between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 2"),
+        pub beta2: Option<f64> =
+            between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 2").usual(Real(0.95)).given(Given::Moments),
         /// What is added to the root of the second moment; 1e-8. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub eps: Option<f64> = real(0.0).at(Part::Update, "Epsilon"),
+        pub eps: Option<f64> = real(0.0).at(Part::Update, "Epsilon").usual(Real(1e-8)).given(Given::Moments),
         /// Momentum of SGD, 0.9, and of Muon, 0.95.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub momentum: Option<f64> = between(0.0, 1.0).but(1.0).at(Part::Update, "Momentum"),
+        pub momentum: Option<f64> =
+            between(0.0, 1.0).but(1.0).at(Part::Update, "Momentum").by_rule().given(Given::Momentum),
     }
 }
 
@@ -183,20 +207,25 @@ plan_part! {
     pub struct LossScaleFile {
         /// The scale of every step; none, and it follows what overflows.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub fixed: Option<f64> = real(LEAST_SCALE).at(Part::LossScale, "Fixed loss scale"),
+        pub fixed: Option<f64> = real(LEAST_SCALE).at(Part::LossScale, "Fixed loss scale").given(Given::Scaled),
         /// The first step's scale; 65,536.
+        // Torch's `GradScaler`'s, since of Megatron's 2^32 a training finds its own in some twenty steps that change nothing; the
+        // rest is Megatron's.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub initial: Option<f64> = real(LEAST_SCALE).at(Part::LossScale, "First loss scale"),
+        pub initial: Option<f64> =
+            real(LEAST_SCALE).at(Part::LossScale, "First loss scale").usual(Real(65_536.0)).given(Given::ScaledAnew),
         /// The smallest; 1.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub min: Option<f64> = real(LEAST_SCALE).at(Part::LossScale, "Smallest loss scale"),
+        pub min: Option<f64> =
+            real(LEAST_SCALE).at(Part::LossScale, "Smallest loss scale").usual(Real(1.0)).given(Given::ScaledAnew),
         /// Steps without an overflow after which it doubles; 1,000.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub window: Option<u64> =
-            whole(1, MAX_COUNT).in_unit("steps").at(Part::LossScale, "Loss scale grows after"),
+        pub window: Option<u64> = whole(1, MAX_COUNT).in_unit("steps").at(Part::LossScale, "Loss scale grows after")
+                .usual(Whole(1000)).given(Given::ScaledAnew),
         /// Overflows before it halves; 2.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub hysteresis: Option<u64> = whole(1, MAX_COUNT).at(Part::LossScale, "Loss scale falls after"),
+        pub hysteresis: Option<u64> =
+            whole(1, MAX_COUNT).at(Part::LossScale, "Loss scale falls after").usual(Whole(2)).given(Given::ScaledAnew),
     }
 }
 
@@ -216,16 +245,20 @@ plan_part! {
     pub struct RecomputeFile {
         /// Nothing, the modules named (selective) or whole layers (full); none.
         pub granularity: Option<Granularity> =
-            word(&Granularity::WORDS).among(Values::Scale).at(Part::Recompute, "Recompute").open("recompute"),
+            word(&Granularity::WORDS).among(Values::Scale).at(Part::Recompute, "Recompute").open("recompute")
+                .usual(Word(Granularity::None.name())),
         /// Modules recomputed when selective.
-        pub modules: Option<Vec<String>> = words(RECOMPUTE_MODULES).at(Part::Recompute, "Recomputed modules"),
+        pub modules: Option<Vec<String>> =
+            words(RECOMPUTE_MODULES).at(Part::Recompute, "Recomputed modules").given(Given::Selective),
         /// Whether every so many layers are a checkpoint (`uniform`), or so many layers of each chunk are (`block`), when full; uniform.
-        pub method: Option<String> = word(&["uniform", "block"]).at(Part::Recompute, "Method"),
+        pub method: Option<String> =
+            word(&["uniform", "block"]).at(Part::Recompute, "Method").usual(Word("uniform")).given(Given::Full),
         /// Layers per checkpoint (uniform) or checkpointed layers per chunk (block).
-        pub num_layers: Option<u64> = whole(1, MAX_LAYERS).at(Part::Recompute, "Layers"),
+        pub num_layers: Option<u64> = whole(1, MAX_LAYERS).at(Part::Recompute, "Layers").by_rule().given(Given::Full),
         /// Whether what full recomputation saves is split over tensor-parallel ranks; false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub distribute_saved_activations: Option<bool> = switch().at(Part::Recompute, "Split what is saved"),
+        pub distribute_saved_activations: Option<bool> = off().at(Part::Recompute, "Split what is saved")
+            .read_by(Readers::MegatronCore).counted_by(Counted::Frameworks).given(Given::Full),
     }
 }
 
@@ -237,14 +270,15 @@ plan_part! {
     #[serde(deny_unknown_fields, default)]
     pub struct OffloadFile {
         /// Modules whose saved tensors are moved; none.
-        pub modules: Option<Vec<String>> =
-            words(OFFLOAD_MODULES).at(Part::Activations, "Waiting on the host"),
+        pub modules: Option<Vec<String>> = words(OFFLOAD_MODULES).at(Part::Activations, "Waiting on the host")
+                .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
         /// Part of their bytes that is moved, 0 to 1; 1.
-        pub fraction: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Part of their bytes"),
+        pub fraction: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Part of their bytes").usual(Real(1.0)),
         /// First layers of which all that is saved is moved; 0.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub layers: Option<u64> =
-            whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersButOne)).at(Part::Activations, "Whole layers on the host"),
+            whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersButOne)).at(Part::Activations, "Whole layers on the host")
+                .usual(Whole(0)).read_by(Readers::MegatronCore).counted_by(Counted::Frameworks),
     }
 }
 
@@ -263,17 +297,20 @@ plan_part! {
     #[serde(deny_unknown_fields, default)]
     pub struct OverlapFile {
         /// Reduction of gradients behind backward; true.
-        pub grad_reduce: Option<bool> = switch().at(Part::Overlap, "Gradients"),
+        pub grad_reduce: Option<bool> = on().at(Part::Overlap, "Gradients"),
         /// Gathering of parameters behind forward; true (false without a distributed optimizer).
-        pub param_gather: Option<bool> = switch().at(Part::Overlap, "Parameters"),
+        pub param_gather: Option<bool> = switch().at(Part::Overlap, "Parameters").by_rule(),
         /// Collectives of tensor parallelism behind the GEMMs next to them; false.
-        pub tp: Option<bool> = switch().at(Part::Overlap, "Tensor parallel").open("tp_overlap"),
+        pub tp: Option<bool> =
+            off().at(Part::Overlap, "Tensor parallel").open("tp_overlap").counted_by(Counted::TensorOverlap),
         /// All-to-all of expert parallelism behind another micro batch; false.
-        pub ep: Option<bool> = switch().at(Part::Overlap, "Expert parallel").open("ep_overlap"),
+        pub ep: Option<bool> = off().at(Part::Overlap, "Expert parallel").open("ep_overlap")
+            .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts),
         /// Sends between pipeline stages behind compute; true.
-        pub p2p: Option<bool> = switch().at(Part::Overlap, "Pipeline sends"),
+        pub p2p: Option<bool> = on().at(Part::Overlap, "Pipeline sends"),
         /// Weight gradients wait until the all-to-all has something to hide behind; false.
-        pub delay_wgrad: Option<bool> = switch().at(Part::Overlap, "Delayed gradients"),
+        pub delay_wgrad: Option<bool> =
+            off().at(Part::Overlap, "Delayed gradients").read_by(Readers::MegatronCore).given(Given::Experts),
     }
 }
 
@@ -292,37 +329,41 @@ plan_part! {
     #[serde(deny_unknown_fields, default)]
     pub struct MoeFile {
         /// How tokens get to their experts; alltoall.
-        pub dispatcher: Option<Dispatcher> =
-            word(&Dispatcher::WORDS).at(Part::Experts, "Dispatcher").open("dispatcher"),
+        pub dispatcher: Option<Dispatcher> = word(&Dispatcher::WORDS).at(Part::Experts, "Dispatcher").open("dispatcher")
+                .usual(Word(Dispatcher::AllToAll.name())).given(Given::Experts),
         /// Library of the flex dispatcher; deepep.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub backend: Option<FlexBackend> = word(&FlexBackend::WORDS).at(Part::Experts, "Flex library"),
+        pub backend: Option<FlexBackend> = word(&FlexBackend::WORDS).at(Part::Experts, "Flex library")
+            .usual(Word(FlexBackend::DeepEp.name())).given(Given::Flex),
         /// Tokens of the busiest rank over the mean; 1.0.
-        pub load_imbalance: Option<f64> = real(1.0).at(Part::Experts, "Load imbalance"),
+        pub load_imbalance: Option<f64> =
+            real(1.0).at(Part::Experts, "Load imbalance").usual(Real(1.0)).given(Given::Experts),
         /// Whether more tokens may come to a rank than `load_imbalance` says, so that the likely range allows for them; true
         /// where neither that nor `force_balance` is said.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub load_may_grow: Option<bool> = switch().at(Part::Experts, "Load may grow"),
+        pub load_may_grow: Option<bool> = switch().at(Part::Experts, "Load may grow").by_rule().given(Given::Experts),
         /// Whether the router spreads tokens evenly whatever it has learned, as benchmarks do; the model's routing.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub force_balance: Option<bool> = switch().at(Part::Experts, "Forced balance"),
+        pub force_balance: Option<bool> = switch().at(Part::Experts, "Forced balance").by_rule().given(Given::Experts),
         /// Tokens that an expert takes over the mean; null drops none.
-        pub capacity_factor: Option<f64> =
-            between(0.0, MAX_RATIO).but(0.0).at(Part::Experts, "Capacity factor"),
+        pub capacity_factor: Option<f64> = between(0.0, MAX_RATIO).but(0.0).at(Part::Experts, "Capacity factor")
+                .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts),
         /// Whether every expert's input is padded to its capacity; false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub pad_to_capacity: Option<bool> = switch().at(Part::Experts, "Pad to capacity"),
+        pub pad_to_capacity: Option<bool> = off().at(Part::Experts, "Pad to capacity").given(Given::Capacity),
         /// Whether a rank's experts run as one grouped GEMM; true.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub grouped_gemm: Option<bool> = switch().at(Part::Experts, "Grouped GEMM"),
+        pub grouped_gemm: Option<bool> = on().at(Part::Experts, "Grouped GEMM").given(Given::Experts),
         /// Whether shared experts run while tokens travel to the routed ones; false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub shared_expert_overlap: Option<bool> = switch().at(Part::Experts, "Overlap shared"),
+        pub shared_expert_overlap: Option<bool> = off().at(Part::Experts, "Overlap shared")
+            .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts),
         /// Whether the experts' activation, its gate and the weight of each token are one kernel; true for gated experts.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub fused_activation: Option<bool> = switch().at(Part::Experts, "Fused activation"),
+        pub fused_activation: Option<bool> =
+            switch().at(Part::Experts, "Fused activation").by_rule().given(Given::Experts),
         /// Whether sorting of tokens is one kernel; false.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub permute_fusion: Option<bool> = switch().at(Part::Experts, "Fused sorting"),
+        pub permute_fusion: Option<bool> = off().at(Part::Experts, "Fused sorting").given(Given::Experts),
     }
 }

@@ -3,8 +3,8 @@
 use super::rows::is_own_split;
 use crate::Holds::{Elsewhere, Files, Nothing, Only, Where};
 use crate::gap::{Gap, documents, each, evaluation, gap, loss_scale, momentum, weights};
-use planner::runtime::OF_FULLY_SHARD;
 use planner::settings::CudaGraphs;
+use planner::wire::OF_FULLY_SHARD;
 
 const RECIPE: &str = "examples/ of NVIDIA-NeMo/Automodel";
 const MODEL: &str = "nemo_automodel/_transformers/auto_model.py";

@@ -6,8 +6,8 @@ use planner::model::{
     Activation, Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores,
 };
 use planner::plan::Plan;
-use planner::runtime::OF_FULLY_SHARD;
 use planner::settings::{Dispatcher, Granularity};
+use planner::wire::OF_FULLY_SHARD;
 
 const MODEL: &str = "megatron/core/models/gpt/gpt_layer_specs.py";
 const ATTENTION: &str = "megatron/core/transformer/attention.py";

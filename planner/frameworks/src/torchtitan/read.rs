@@ -11,8 +11,8 @@ use super::{python, sizes};
 use crate::import::settings::Settings;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
-use planner::plan::DEFAULT_LR;
 use planner::software::Framework;
+use planner::wire::Setting;
 
 /// What stands before the kind of activation checkpoints, after all options.
 const CHOICE: &str = "activation-checkpoint:";
@@ -134,7 +134,7 @@ fn falls(settings: &Settings, plan: &mut Value) -> Result<(), String> {
         plan["run"]["lr_schedule"] = schedule.into();
     }
     if let (Some("linear" | "cosine"), Some(part)) = (falls, settings.real("lr_scheduler.min_lr_factor")?) {
-        let lr = settings.real("optimizer.lr")?.unwrap_or(DEFAULT_LR);
+        let lr = settings.real("optimizer.lr")?.unwrap_or_else(|| Setting::usual_of("run.lr"));
         plan["run"]["min_lr"] = (lr * part).into();
     }
     Ok(())
