@@ -3,6 +3,7 @@
 use planner::run::Shown;
 pub use planner::units::thousands as exact;
 use planner::units::{Bytes, group_digits};
+use planner::wire::Objective;
 
 const GIB: u64 = 1 << 30;
 
@@ -167,6 +168,17 @@ pub fn quoted(text: &str) -> String {
     }
     let start: String = text.chars().take(LONGEST).collect();
     format!("\"{start}...\"")
+}
+
+/// What is best, as a list offers it.
+pub fn objective(objective: Objective) -> &'static str {
+    match objective {
+        Objective::Fastest => "Fastest step",
+        Objective::Cheapest => "Cheapest",
+        Objective::FewestGpus => "Fewest GPUs",
+        Objective::MostHeadroom => "Most memory left",
+        Objective::Deadline => "Cheapest within days",
+    }
 }
 
 #[cfg(test)]

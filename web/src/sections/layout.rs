@@ -66,15 +66,8 @@ fn Choosing() -> impl IntoView {
         let found = Objective::ALL.into_iter().find(|objective| objective.name() == name);
         store.edit("objective", |plan| plan.objective = found);
     };
-    let options = [
-        (Objective::Fastest, "Fastest step"),
-        (Objective::Cheapest, "Fewest GPU hours"),
-        (Objective::FewestGpus, "Fewest GPUs"),
-        (Objective::MostHeadroom, "Most memory left"),
-        (Objective::Deadline, "Cheapest within days"),
-    ];
     let options: Vec<(String, String)> =
-        options.into_iter().map(|(one, title)| (one.name().to_owned(), title.to_owned())).collect();
+        Objective::ALL.map(|one| (one.name().to_owned(), format::objective(one).to_owned())).to_vec();
     let options = StoredValue::new(options);
     let open = move |_| store.replace(open_everything(&store.said_now(), ""));
     let hold = move |_| store.replace(PlanFile::clone(&store.plan_now()));

@@ -103,16 +103,6 @@ fn set(axes: &mut Axes, name: &str, text: &str) -> Result<(), String> {
     }
 }
 
-fn words(objective: Objective) -> &'static str {
-    match objective {
-        Objective::Fastest => "Fastest step",
-        Objective::Cheapest => "Cheapest",
-        Objective::FewestGpus => "Fewest GPUs",
-        Objective::MostHeadroom => "Most memory left",
-        Objective::Deadline => "Cheapest within days",
-    }
-}
-
 /// The form.
 #[component]
 pub fn Form(wanted: Wanted) -> impl IntoView {
@@ -124,7 +114,7 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
     };
     let options = Objective::ALL.map(|objective| {
         view! {
-            <option value=objective.name() prop:selected=move || wanted.objective.get() == objective>{words(objective)}</option>
+            <option value=objective.name() prop:selected=move || wanted.objective.get() == objective>{format::objective(objective)}</option>
         }
     });
     let deadline = move || wanted.objective.get() == Objective::Deadline;
