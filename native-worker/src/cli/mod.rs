@@ -29,6 +29,7 @@ mod source;
 mod tokenize;
 mod verify;
 mod weights;
+mod words;
 mod wrap;
 
 use crate::report::{self, Failure, say, text};

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use batch::launch::{self, ScriptOptions, Site};
-use clap::ValueEnum;
+use batch::launch::{self, Body, Mode, ScriptOptions, Site, Task};
 use planner::Finding;
 use planner::finding::has_error;
 use planner::wire::GoingOn;
@@ -11,6 +10,7 @@ use planner::wire::GoingOn;
 use super::estimate::resolved;
 use super::numbers::whole;
 use super::source::Source;
+use super::words::one_of;
 use crate::report::{self, Exit, Failure, say, text};
 
 /// Write the script that runs a plan under Slurm
@@ -22,13 +22,13 @@ pub struct Script {
     #[command(flatten)]
     source: Source,
     /// How processes are spawned
-    #[arg(long, value_enum, default_value_t = Mode::Srun)]
+    #[arg(long, value_parser = one_of(&Mode::ALL, Mode::name, Mode::about), default_value = Mode::Srun.name())]
     mode: Mode,
     /// What they run; without it the worker, or the command that is given
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = one_of(&Body::ALL, Body::name, |body| body.facts().about))]
     body: Option<Body>,
     /// What Megatron Bridge does (body bridge)
-    #[arg(long, value_enum, default_value_t = Task::Train)]
+    #[arg(long, value_parser = one_of(&Task::ALL, Task::name, Task::about), default_value = Task::Train.name())]
     task: Task,
     /// Numbers of a job array, such as 0-3 or 0-7%2
     #[arg(long, value_name = "LIST")]
@@ -52,42 +52,6 @@ pub struct Script {
     command: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Mode {
-    /// Slurm starts one task per GPU
-    Srun,
-    /// Slurm starts one task per node, and torchrun a process per GPU
-    Torchrun,
-    /// Steps to paste into an interactive allocation
-    Salloc,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Body {
-    /// Shardplan's own executor
-    Worker,
-    /// Megatron Bridge
-    Bridge,
-    /// Megatron-LM's pretrain_gpt.py
-    Mlm,
-    /// A recipe of NeMo Automodel
-    Automodel,
-    /// torchtitan
-    Torchtitan,
-    /// Any command
-    Command,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Task {
-    /// Train by a recipe
-    Train,
-    /// Convert weights from Hugging Face and back, and compare
-    Convert,
-    /// Generate text
-    Generate,
-}
-
 impl Script {
     fn body(&self) -> Body {
         self.body.unwrap_or(if self.command.is_empty() { Body::Worker } else { Body::Command })
@@ -96,24 +60,9 @@ impl Script {
     /// The options as planner takes them.
     fn options(&self) -> ScriptOptions {
         ScriptOptions {
-            mode: match self.mode {
-                Mode::Srun => launch::Mode::Srun,
-                Mode::Torchrun => launch::Mode::Torchrun,
-                Mode::Salloc => launch::Mode::Salloc,
-            },
-            body: match self.body() {
-                Body::Worker => launch::Body::Worker,
-                Body::Bridge => launch::Body::Bridge,
-                Body::Mlm => launch::Body::Mlm,
-                Body::Automodel => launch::Body::Automodel,
-                Body::Torchtitan => launch::Body::Torchtitan,
-                Body::Command => launch::Body::Command,
-            },
-            task: match self.task {
-                Task::Train => launch::Task::Train,
-                Task::Convert => launch::Task::Convert,
-                Task::Generate => launch::Task::Generate,
-            },
+            mode: self.mode,
+            body: self.body(),
+            task: self.task,
             array: self.array.clone(),
             het: self.het.clone(),
             command: self.command.clone(),
@@ -208,9 +157,9 @@ mod tests {
             let read: Site = toml::from_str(&launch::site_toml(&site)).expect("a site file");
             assert_eq!(read, site);
         }
-        for mode in launch::Mode::ALL {
-            for body in launch::Body::ALL {
-                let command = if body == launch::Body::Command {
+        for mode in Mode::ALL {
+            for body in Body::ALL {
+                let command = if body == Body::Command {
                     ["python", "-m", "pkg", "--x", "a b", "--", "-y"].map(str::to_owned).to_vec()
                 } else {
                     Vec::new()
@@ -225,7 +174,7 @@ mod tests {
                     spare_nodes: 0,
                     array: Some("0-3%2".into()),
                     het: Some("2:left,6".into()),
-                    task: launch::Task::Generate,
+                    task: Task::Generate,
                     strict: true,
                 };
                 check(&options);

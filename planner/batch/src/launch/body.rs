@@ -44,6 +44,8 @@ pub struct Program {
     pub name: &'static str,
     /// What a person calls it.
     pub title: &'static str,
+    /// What it is, in a line of a list.
+    pub about: &'static str,
     /// The framework that it is of, whose runtimes it trains with; none where any plan can be run, or nothing is known of it.
     pub product: Option<Product>,
     /// Whether it trains the plan's model.
@@ -99,6 +101,7 @@ const OF_SOME: [&str; 9] = [
 const COMMAND: Program = Program {
     name: "command",
     title: "a command",
+    about: "Any command",
     product: None,
     trains: false,
     converts: false,
@@ -122,6 +125,7 @@ const COMMAND: Program = Program {
 const WORKER: Program = Program {
     name: "worker",
     title: "shardplan-rank",
+    about: "Shardplan's own executor",
     trains: true,
     takes_the_plan: true,
     saves_on_signal: true,
@@ -137,6 +141,7 @@ const WORKER: Program = Program {
 const MEGATRON_BRIDGE: Program = Program {
     name: "bridge",
     title: "Megatron Bridge",
+    about: "Megatron Bridge",
     product: Some(Product::Bridge),
     trains: true,
     converts: true,
@@ -156,6 +161,7 @@ const MEGATRON_BRIDGE: Program = Program {
 const MEGATRON_LM: Program = Program {
     name: "mlm",
     title: "Megatron-LM",
+    about: "Megatron-LM's pretrain_gpt.py",
     product: Some(Product::MegatronLm),
     trains: true,
     saves_on_signal: true,
@@ -174,6 +180,7 @@ const MEGATRON_LM: Program = Program {
 const NEMO_AUTOMODEL: Program = Program {
     name: "automodel",
     title: "NeMo Automodel",
+    about: "A recipe of NeMo Automodel",
     product: Some(Product::Automodel),
     trains: true,
     saves_on_signal: true,
@@ -186,6 +193,7 @@ const NEMO_AUTOMODEL: Program = Program {
 const TORCHTITAN: Program = Program {
     name: "torchtitan",
     title: "torchtitan",
+    about: "torchtitan",
     product: Some(Product::Torchtitan),
     trains: true,
     hears: Hears::None(

@@ -31,6 +31,15 @@ impl Mode {
             Mode::Salloc => "salloc",
         }
     }
+
+    /// What it is, in a line of a list.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Mode::Srun => "Slurm starts one task per GPU",
+            Mode::Torchrun => "Slurm starts one task per node, and torchrun a process per GPU",
+            Mode::Salloc => "Steps to paste into an interactive allocation",
+        }
+    }
 }
 
 /// What Megatron Bridge does.
@@ -56,6 +65,15 @@ impl Task {
             Task::Train => "train",
             Task::Convert => "convert",
             Task::Generate => "generate",
+        }
+    }
+
+    /// What it is, in a line of a list.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Task::Train => "Train by a recipe",
+            Task::Convert => "Convert weights from Hugging Face and back, and compare",
+            Task::Generate => "Generate text",
         }
     }
 }
