@@ -24,9 +24,7 @@ pub fn Bests(
             let one = |(objective, row): (Objective, &Row)| {
                 let title = match objective {
                     Objective::Fastest | Objective::Deadline => "First",
-                    Objective::Cheapest => "Cheapest",
-                    Objective::MostHeadroom => "Most memory left",
-                    Objective::FewestGpus => "Fewest GPUs",
+                    other => format::objective(other),
                 };
                 let text = format!(
                     "{}{} s, {} GiB, {} GPUs: {}",
