@@ -72,10 +72,12 @@ async fn a_training_goes_on_from_its_newest_whole_checkpoint() -> Result<()> {
     bytes[middle] ^= 4;
     std::fs::write(&newest, bytes)?;
     succeeded(job.slurm.command("scontrol")?.args(["requeue", &number]))?;
-    ensure!(job.under_way(2, EVERY as usize + 1).await? == run, "another folder");
+    ensure!(job.under_way(2, 1).await? == run, "another folder");
     let from = resumed(&run);
-    ensure!(from.len() == 1 && from[0].step < last && from[0].step.is_multiple_of(EVERY), "{from:?}");
+    ensure!(from.len() == 1 && from[0].step < last, "{from:?}");
     ensure!(from[0].passed_over.len() == 1, "{from:?}");
+    // On a slow disk one checkpoint is written while the next is due, so more than `EVERY` steps may be missing.
+    job.under_way(2, (last - from[0].step) as usize + 1).await?;
     succeeded(job.slurm.command("scancel")?.args(["--signal=USR1", &number]))?;
     job.slurm.finished(&number, LONG).await?;
     for (step, losses) in losses(&run) {

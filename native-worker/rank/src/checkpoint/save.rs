@@ -64,6 +64,8 @@ pub struct Saver<'a> {
     since: Instant,
     /// Steps that the last one has.
     last: Option<u64>,
+    /// Whether one came due by its step while the last was still being written: it is begun once that is there.
+    owed: bool,
     /// Why the last that was begun is none, where this rank knows.
     failed: Option<String>,
     /// Memory of the checkpoint before, for the next.
@@ -132,19 +134,23 @@ impl<'a> Saver<'a> {
             underway: Underway::Nothing,
             since: Instant::now(),
             last,
+            owed: false,
             failed: None,
             spare: Vec::new(),
         }
     }
 
     /// Whether a checkpoint is due after `done` steps. The first rank's word counts, as clocks differ.
-    pub fn is_due(&self, done: u64) -> bool {
-        if self.last == Some(done) || done == 0 || !matches!(self.underway, Underway::Nothing) {
+    pub fn is_due(&mut self, done: u64) -> bool {
+        if self.last == Some(done) || done == 0 {
             return false;
         }
-        let steps = self.settings.every_steps.is_some_and(|every| done.is_multiple_of(every));
+        self.owed |= self.settings.every_steps.is_some_and(|every| done.is_multiple_of(every));
+        if !matches!(self.underway, Underway::Nothing) {
+            return false;
+        }
         let passed = self.since.elapsed().as_secs_f64();
-        steps || self.settings.seconds().is_some_and(|every| passed >= every)
+        self.owed || self.settings.seconds().is_some_and(|every| passed >= every)
     }
 
     /// Whether this rank is still at one.
@@ -186,6 +192,7 @@ impl<'a> Saver<'a> {
         self.underway = Underway::Writing(Box::new(Writing { index, bytes, stall, began, thread }));
         self.since = Instant::now();
         self.last = Some(done);
+        self.owed = false;
         Ok(())
     }
 

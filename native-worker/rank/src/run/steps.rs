@@ -136,13 +136,13 @@ fn resumed(
 /// What all ranks do between two steps: stop, for this reason, or begin a checkpoint, or go on with one.
 fn boundary(
     trainer: &Trainer<'_>,
-    saver: Option<&mut Saver<'_>>,
+    mut saver: Option<&mut Saver<'_>>,
     everyone: GroupId,
     folder: &Path,
     done: u64,
 ) -> anyhow::Result<Option<Stop>> {
     let (due, underway) =
-        saver.as_ref().map_or((false, false), |saver| (saver.is_due(done), saver.is_underway()));
+        saver.as_mut().map_or((false, false), |saver| (saver.is_due(done), saver.is_underway()));
     let agreed = stop::agree(trainer.world(), everyone, folder, due, underway)?;
     if let (None, Some(saver)) = (&agreed.stop, saver) {
         if agreed.save {
