@@ -9,6 +9,7 @@ mod findings;
 mod format;
 mod frame;
 mod hub;
+mod kit;
 mod map;
 mod search;
 mod sections;

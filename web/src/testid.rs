@@ -200,8 +200,6 @@ pub const TIMELINE_TABLE: &str = "timeline-table";
 pub const LAYOUTS_TABLE: &str = "layouts-table";
 /// A row of it: a click makes it the plan. Carries `data-layout`, tp-cp-pp-vpp-ep-etp, and `aria-current` on the plan's.
 pub const LAYOUT_ROW: &str = "layout-row";
-/// Saves all layouts that pass the filters.
-pub const LAYOUTS_CSV: &str = "layouts-csv";
 /// A filter by an axis; the full hook is `layouts-filter-tp` and so on.
 pub const LAYOUTS_FILTER: &str = "layouts-filter-";
 /// The rank whose slices are listed.
@@ -211,8 +209,6 @@ pub const SHARDS_RANK: &str = "shards-rank";
 pub const SHARDS_TABLE: &str = "shards-table";
 /// A slice in it; carries `data-name` and `data-elements`.
 pub const SHARD_ROW: &str = "shard-row";
-/// Saves all slices.
-pub const SHARDS_CSV: &str = "shards-csv";
 /// Opens all layers.
 pub const SHARDS_OPEN: &str = "shards-open";
 /// The page before in a long table.

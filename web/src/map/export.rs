@@ -1,9 +1,10 @@
 //! The rank map as files: a table of where every rank stands, and a picture coloured by one coordinate.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use super::places::Column;
 use super::scene::Drawn;
+use crate::kit::Sheet;
 
 /// Side of a cell in the picture, and the step from one to the next.
 const CELL: u64 = 8;
@@ -12,24 +13,19 @@ const STEP: u64 = 10;
 const GAP: u64 = 6;
 
 /// Node, GPU of the node and all coordinates of every rank.
-pub fn to_csv(drawn: &Drawn) -> String {
+pub fn write_ranks(drawn: &Drawn, sheet: &mut Sheet) {
     let columns: Vec<&Column> = drawn.columns.iter().filter(|column| column.id != "node").collect();
-    let mut text = "rank,node,gpu".to_owned();
-    for column in &columns {
-        text.push(',');
-        text.push_str(column.id);
-    }
+    let mut row =
+        |first: [&dyn Display; 3], others: &[&dyn Display]| sheet.row(&[&first[..], others].concat());
+    let ids: Vec<&dyn Display> = columns.iter().map(|column| &column.id as &dyn Display).collect();
+    row([&"rank", &"node", &"gpu"], &ids);
+    let per_node = drawn.per_node.max(1);
     for rank in 0..drawn.ranks {
-        let per_node = drawn.per_node.max(1);
-        // Writing to a string does not fail.
-        let _ = write!(text, "\n{rank},{},{}", rank / per_node, rank % per_node);
-        for column in &columns {
-            let value = column.values.get(rank as usize).copied().unwrap_or_default();
-            let _ = write!(text, ",{value}");
-        }
+        let value = |column: &&Column| column.values.get(rank as usize).copied().unwrap_or_default();
+        let values: Vec<u32> = columns.iter().map(value).collect();
+        let values: Vec<&dyn Display> = values.iter().map(|value| value as &dyn Display).collect();
+        row([&rank, &(rank / per_node), &(rank % per_node)], &values);
     }
-    text.push('\n');
-    text
 }
 
 /// Every GPU as a square, a node's in a row, coloured by the column `axis`: one path for each value.
@@ -81,7 +77,9 @@ mod tests {
 
     #[test]
     fn every_rank_has_a_line() {
-        assert_eq!(to_csv(&drawn()), "rank,node,gpu,tp\n0,0,0,0\n1,0,1,1\n2,1,0,0\n3,1,1,1\n");
+        let mut sheet = Sheet::csv();
+        write_ranks(&drawn(), &mut sheet);
+        assert_eq!(sheet.text(), "rank,node,gpu,tp\n0,0,0,0\n1,0,1,1\n2,1,0,0\n3,1,1,1\n");
     }
 
     #[test]

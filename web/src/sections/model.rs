@@ -1,11 +1,9 @@
 //! What is trained: a preset, or a config.json that is pasted or dropped.
 
-use leptos::ev::DragEvent;
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::model::{Architecture, Attention, presets, untrained_elements};
 use planner::wire::{ClusterFile, ModelFile, Part, TrainingFile};
-use wasm_bindgen::JsCast;
 use web_sys::FileList;
 
 use super::Section;
@@ -13,6 +11,7 @@ use crate::browser::slice;
 use crate::fields::{FieldRow, Select, all};
 use crate::findings::FindingList;
 use crate::format;
+use crate::kit::{DropZone, FileButton};
 use crate::state::intake::{self, Intake};
 use crate::state::{start, store};
 use crate::testid;
@@ -93,7 +92,6 @@ fn ConfigBox() -> impl IntoView {
     let store = store();
     let text = RwSignal::new(String::new());
     let findings = RwSignal::new(Vec::<Finding>::new());
-    let over = RwSignal::new(false);
     Effect::new(move |_| {
         store.generation.track();
         findings.set(Vec::new());
@@ -178,20 +176,11 @@ fn ConfigBox() -> impl IntoView {
             }
         });
     };
-    let dropped = move |event: DragEvent| {
-        event.prevent_default();
-        over.set(false);
-        let Some(transfer) = event.data_transfer() else { return };
-        match transfer.files().filter(|files| files.length() > 0) {
-            Some(files) => open_files(files),
-            None => {
-                if let Ok(content) = transfer.get_data("text/plain") {
-                    text.set(content.clone());
-                    leptos::task::spawn_local(apply(content));
-                }
-            }
-        }
-    };
+    let files = Callback::new(open_files);
+    let dropped = Callback::new(move |content: String| {
+        text.set(content.clone());
+        leptos::task::spawn_local(apply(content));
+    });
     // A text that would be refused for its size never reaches the box, which a browser would take minutes to lay out.
     let pasted = move |event: web_sys::ClipboardEvent| {
         let content = event.clipboard_data().and_then(|data| data.get_data("text/plain").ok());
@@ -200,34 +189,19 @@ fn ConfigBox() -> impl IntoView {
             findings.set(vec![finding]);
         }
     };
-    let chosen = move |event: leptos::ev::Event| {
-        let input = event.target().and_then(|target| target.dyn_into::<web_sys::HtmlInputElement>().ok());
-        if let Some(input) = input
-            && let Some(files) = input.files()
-        {
-            open_files(files);
-            // The same file can be chosen again after it was changed.
-            input.set_value("");
-        }
-    };
     view! {
-        <div class="config" class:over=over
-            on:dragover=move |event| { event.prevent_default(); over.set(true) }
-            on:dragleave=move |_| over.set(false)
-            on:drop=dropped>
+        <DropZone class="config" files=files text=dropped>
             <label for="config-paste">"Or a Hugging Face config.json"</label>
             <textarea id="config-paste" data-testid=testid::CONFIG_PASTE rows="3" spellcheck="false" autocomplete="off"
                 placeholder="Paste it here, or drop the file; with it or after it its safetensors index or file, to check it"
                 prop:value=text on:paste=pasted on:input=move |event| text.set(event_target_value(&event))></textarea>
             <div class="row">
                 <button data-testid=testid::CONFIG_APPLY on:click=move |_| leptos::task::spawn_local(apply(text.get_untracked()))>"Read"</button>
-                <label class="button quiet">
-                    "Choose files..."
-                    <input class="visually-hidden" type="file" multiple=true accept=".json,.safetensors,application/json" data-testid=testid::CONFIG_FILE on:change=chosen/>
-                </label>
+                <FileButton text="Choose files..." hook=testid::CONFIG_FILE several=true
+                    accept=".json,.safetensors,application/json" files=files/>
             </div>
             <FindingList findings=findings/>
-        </div>
+        </DropZone>
     }
 }
 

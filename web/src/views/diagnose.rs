@@ -6,7 +6,6 @@ mod slices;
 use std::sync::Arc;
 
 use diagnose::Answer;
-use leptos::ev::DragEvent;
 use leptos::prelude::*;
 use planner::wire::PlanFile;
 use wasm_bindgen::JsCast;
@@ -14,6 +13,7 @@ use web_sys::{Blob, FileList};
 
 use crate::browser::{self, slice};
 use crate::format::bytes;
+use crate::kit::{DropZone, FileButton};
 use crate::state::store;
 use crate::testid;
 use crate::texts::{ABSENT, Diagnosis};
@@ -57,21 +57,17 @@ impl DiagnoseState {
 pub fn DiagnoseView() -> impl IntoView {
     let store = store();
     let state = session().diagnose;
-    let over = RwSignal::new(false);
     let start = move |parts: Vec<Part>| {
         let plan = state.with_plan.get_untracked().then(|| store.plan_now());
         leptos::task::spawn_local(read(state, parts, plan));
     };
-    let open_files = move |files: Option<FileList>| {
-        let Some(files) = files else { return };
+    let files = Callback::new(move |files: FileList| {
         let parts: Vec<Part> = (0..files.length())
             .filter_map(|number| files.get(number))
             .map(|file| Part { name: file.name(), blob: file.unchecked_into::<Blob>() })
             .collect();
-        if !parts.is_empty() {
-            start(parts);
-        }
-    };
+        start(parts);
+    });
     let open_text = move |text: &str| match text_as_blob(text) {
         _ if text.trim().is_empty() => state.trouble.set(Some("There is no text to read".to_owned())),
         Some(blob) => start(vec![Part { name: "pasted text".to_owned(), blob }]),
@@ -79,19 +75,7 @@ pub fn DiagnoseView() -> impl IntoView {
             .trouble
             .set(Some("The browser could not take the text; save it and drop the file".to_owned())),
     };
-    let dropped = move |event: DragEvent| {
-        event.prevent_default();
-        over.set(false);
-        let Some(transfer) = event.data_transfer() else { return };
-        match transfer.files().filter(|files| files.length() > 0) {
-            Some(files) => open_files(Some(files)),
-            None => {
-                if let Ok(text) = transfer.get_data("text/plain") {
-                    open_text(&text);
-                }
-            }
-        }
-    };
+    let dropped = Callback::new(move |text: String| open_text(&text));
     // The text goes straight to the reader: a browser takes long to lay out megabytes in a box.
     let pasted = move |event: web_sys::ClipboardEvent| {
         if let Some(text) = event.clipboard_data().and_then(|data| data.get_data("text/plain").ok())
@@ -102,37 +86,23 @@ pub fn DiagnoseView() -> impl IntoView {
         }
     };
     let typed = session().log;
-    let chosen = move |event: leptos::ev::Event| {
-        let input = event.target().and_then(|target| target.dyn_into::<web_sys::HtmlInputElement>().ok());
-        if let Some(input) = input {
-            open_files(input.files());
-            // The same files can be chosen again after they were changed.
-            input.set_value("");
-        }
-    };
     view! {
         <div class="view-head"><h3>"Why did a run end?"</h3></div>
         <p class="note">"Logs of one run: the batch job's output, a file for each rank, a node's dmesg. They stay in this browser."</p>
-        <div class="config" class:over=over
-            on:dragover=move |event| { event.prevent_default(); over.set(true) }
-            on:dragleave=move |_| over.set(false)
-            on:drop=dropped>
+        <DropZone class="config" files=files text=dropped>
             <label for="diagnose-paste">"Paste a log, or drop files here"</label>
             <textarea id="diagnose-paste" data-testid=testid::DIAGNOSE_PASTE rows="3" spellcheck="false" autocomplete="off"
                 prop:value=typed on:paste=pasted on:input=move |event| typed.set(event_target_value(&event))></textarea>
             <div class="row">
                 <button data-testid=testid::DIAGNOSE_READ on:click=move |_| typed.with_untracked(|text| open_text(text))>"Read"</button>
-                <label class="button quiet">
-                    "Choose files..."
-                    <input class="visually-hidden" type="file" multiple data-testid=testid::DIAGNOSE_FILES on:change=chosen/>
-                </label>
+                <FileButton text="Choose files..." hook=testid::DIAGNOSE_FILES several=true files=files/>
                 <label>
                     <input type="checkbox" data-testid=testid::DIAGNOSE_PLAN prop:checked=state.with_plan
                         on:change=move |event| state.with_plan.set(event_target_checked(&event))/>
                     " The plan on this page is the run's: compare out-of-memory errors with it"
                 </label>
             </div>
-        </div>
+        </DropZone>
         <p class="note" role="status" data-testid=testid::DIAGNOSE_STATE
             data-longest=move || format!("{:.0}", state.longest.get())>
             {move || match (state.progress.get(), state.trouble.get()) {

@@ -8,6 +8,7 @@ use planner::nonuniform::{Against, Boost, DRAWS, MOST_POWER, RATE, SEED, StudyPo
 
 use crate::chart::{ChartView, Curves, Drawing, Ink, Legend};
 use crate::format;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::testid;
 
 const HEIGHT: u32 = 260;
@@ -118,30 +119,35 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
         });
         Arc::new(move |width| curves.draw(width, HEIGHT)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
     });
-    let rows = move || {
-        points.with(|points| {
-            let row = |point: &StudyPoint| {
-                let cells = losses(point).map(|share| view! { <td>{format!("{:.2} %", share * 100.0)}</td> });
-                view! {
-                    <tr>
-                        <td>{format::exact(point.gpus)}</td>
-                        <td>{point.domain}</td>
-                        <td>{format!("{:.2} %", point.rate * 100.0)}</td>
-                        <td>{format!("{:.2} %", point.availability * 100.0)}</td>
-                        {cells.collect_view()}
-                        <td>{format!("{:+.2} %", (point.expected.boosted_energy - 1.0) * 100.0)}</td>
-                        {spares(point).map(|spares| view! { <td>{format!("{spares:.1} ({:.1} %)", point.idle(spares) * 100.0)}</td> }).collect_view()}
-                    </tr>
-                }
-            };
-            points.iter().map(row).collect_view()
-        })
-    };
-    let headers =
+    let lines = Signal::derive(move || {
+        let percent = |share: f64| Cell::number(share, format!("{:.2} %", share * 100.0));
+        let line = |point: &StudyPoint| {
+            let mut cells = vec![
+                Cell::exact(point.gpus),
+                Cell::exact(point.domain),
+                percent(point.rate),
+                percent(point.availability),
+            ];
+            cells.extend(losses(point).map(percent));
+            let energy = point.expected.boosted_energy - 1.0;
+            cells.push(Cell::number(energy, format!("{:+.2} %", energy * 100.0)));
+            cells.extend(spares(point).map(|spares| {
+                Cell::number(spares, format!("{spares:.1} ({:.1} %)", point.idle(spares) * 100.0))
+            }));
+            Line::of(cells)
+        };
+        points.with(|points| Lines::of(points.iter().map(line).collect()))
+    });
+    let heads =
         ["GPUs", "Group", "Down", "Whole groups"].into_iter().chain(LEGEND.iter().map(|(_, name)| *name));
-    let headers =
-        headers.chain(["Energy, boosted", "Spares, dropped", "Spares, nonuniform", "Spares, boosted"]);
-    let headers = headers.map(|name| view! { <th scope="col">{name}</th> }).collect_view();
+    let heads = heads.chain(["Energy, boosted", "Spares, dropped", "Spares, nonuniform", "Spares, boosted"]);
+    let columns: Vec<Column> = heads.map(Column::new).collect();
+    let caption = move || {
+        format!(
+            "Expected loss of throughput; means of {} draws with seed {SEED}, replicas dropped exactly. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it",
+            draws.get()
+        )
+    };
     view! {
         <label>"Against "
             <select data-testid=testid::STUDY_AGAINST
@@ -156,12 +162,6 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
         </div>
         <Legend items=LEGEND/>
         <ChartView id="failure-curves" title=title alternative=alternative draw=draw export=true/>
-        <div class="table-box" tabindex="0" role="region" aria-label="Failure study">
-            <table data-testid=testid::STUDY_TABLE>
-                <caption>{move || format!("Expected loss of throughput; means of {} draws with seed {SEED}, replicas dropped exactly. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it", draws.get())}</caption>
-                <thead><tr>{headers}</tr></thead>
-                <tbody>{rows}</tbody>
-            </table>
-        </div>
+        <Table name="Failure study" hook=testid::STUDY_TABLE caption=Signal::derive(caption) columns=columns lines=lines/>
     }
 }

@@ -6,9 +6,11 @@ use leptos::prelude::*;
 use planner::Plan;
 use planner::cluster::FailedGpu;
 use planner::layout::{Coordinates, coordinates, place};
+use planner::wire::Alternative;
 
 use super::failure_study::FailureStudy;
 use crate::findings::FindingList;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::state::{Store, store};
 use crate::testid;
 
@@ -101,24 +103,16 @@ fn Alternatives() -> impl IntoView {
                 answer.base,
                 answer.inactive
             );
-            let rows = answer.alternatives.into_iter().map(|other| {
-                view! {
-                    <tr>
-                        <th scope="row">{other.name.replace('_', ", ")}</th>
-                        <td>{format!("{:.2} %", other.loss * 100.0)}</td>
-                        <td class="word">{other.note}</td>
-                    </tr>
-                }
-            });
-            view! {
-                <div class="table-box" tabindex="0" role="region" aria-label="Alternatives for failed GPUs">
-                    <table class="wraps" data-testid=testid::FAILED_TABLE>
-                        <caption>{caption}</caption>
-                        <thead><tr><th scope="col">"Way"</th><th scope="col">"Throughput lost"</th><th scope="col" class="word">"How"</th></tr></thead>
-                        <tbody>{rows.collect_view()}</tbody>
-                    </table>
-                </div>
-            }
+            let line = |other: Alternative| {
+                Line::of(vec![
+                    Cell::head(other.name.replace('_', ", ")),
+                    Cell::number(other.loss, format!("{:.2} %", other.loss * 100.0)),
+                    Cell::text(other.note),
+                ])
+            };
+            let lines = Lines::of(answer.alternatives.into_iter().map(line).collect());
+            let columns = vec![Column::new("Way"), Column::new("Throughput lost"), Column::word("How")];
+            view! { <Table name="Alternatives for failed GPUs" hook=testid::FAILED_TABLE class="wraps" caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="ways"/> }
         })
     }
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use batch::lint::{Finding, Report};
 use gloo::file::Blob;
-use leptos::ev::DragEvent;
 use leptos::html;
 use leptos::prelude::*;
 use planner::Severity;
-use wasm_bindgen::JsCast;
+use web_sys::FileList;
 
 use crate::findings::{Shape, coded, said, word};
+use crate::kit::{DropZone, FileButton};
 use crate::testid;
 use crate::texts;
 use crate::texts::protocol::{Ask, Tell};
@@ -25,7 +25,6 @@ const MAX_BYTES: usize = 512 * 1024;
 pub fn LintPanel() -> impl IntoView {
     let text = session().checked;
     let refused = RwSignal::new(None::<String>);
-    let over = RwSignal::new(false);
     let area = NodeRef::<html::Textarea>::new();
     let gutter = NodeRef::<html::Pre>::new();
     let reading = StoredValue::new_local(None::<gloo::file::callbacks::FileReader>);
@@ -74,19 +73,8 @@ pub fn LintPanel() -> impl IntoView {
         });
         reading.set_value(Some(reader));
     };
-    let dropped = move |event: DragEvent| {
-        event.prevent_default();
-        over.set(false);
-        let Some(transfer) = event.data_transfer() else { return };
-        match transfer.files().and_then(|files| files.get(0)) {
-            Some(file) => open_file(file),
-            None => {
-                if let Ok(script) = transfer.get_data("text/plain") {
-                    take(script);
-                }
-            }
-        }
-    };
+    let files = Callback::new(move |files: FileList| files.get(0).into_iter().for_each(open_file));
+    let dropped = Callback::new(take);
     let pasted = move |event: web_sys::ClipboardEvent| {
         let length = event
             .clipboard_data()
@@ -97,15 +85,6 @@ pub fn LintPanel() -> impl IntoView {
             refused.set(Some(format!(
                 "That has {length} bytes, and at most {MAX_BYTES} are taken here; shardplan lint takes more"
             )));
-        }
-    };
-    let chosen = move |event: leptos::ev::Event| {
-        let input = event.target().and_then(|target| target.dyn_into::<web_sys::HtmlInputElement>().ok());
-        if let Some(input) = input
-            && let Some(file) = input.files().and_then(|files| files.get(0))
-        {
-            open_file(file);
-            input.set_value("");
         }
     };
     let numbers = move || {
@@ -133,16 +112,10 @@ pub fn LintPanel() -> impl IntoView {
         area.set_scroll_top(i32::try_from(line.saturating_sub(4)).unwrap_or(0).saturating_mul(18));
     };
     view! {
-        <section class="lint" class:over=over aria-labelledby="lint-title"
-            on:dragover=move |event| { event.prevent_default(); over.set(true) }
-            on:dragleave=move |_| over.set(false)
-            on:drop=dropped>
+        <DropZone class="lint" named_by="lint-title" files=files text=dropped>
             <div class="view-head">
                 <h3 id="lint-title">"Check a script"</h3>
-                <label class="button quiet">
-                    "Choose a file..."
-                    <input class="visually-hidden" type="file" data-testid=testid::LINT_FILE on:change=chosen/>
-                </label>
+                <FileButton text="Choose a file..." hook=testid::LINT_FILE files=files/>
             </div>
             <div class="lint-editor">
                 <pre class="gutter" aria-hidden="true" node_ref=gutter>{numbers}</pre>
@@ -160,7 +133,7 @@ pub fn LintPanel() -> impl IntoView {
                     report.findings.iter().map(|finding| view! { <Item finding=finding.clone() go_to=Callback::new(move |(line, column, width)| go_to(line, column, width))/> }).collect_view()
                 }))}
             </ol>
-        </section>
+        </DropZone>
     }
 }
 

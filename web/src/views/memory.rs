@@ -11,8 +11,7 @@ use super::NotYet;
 use super::memory_advice::MemoryAdvice;
 use super::memory_phases::MemoryPhases;
 use super::memory_sizing::MemorySizing;
-use super::memory_table::{MemoryTable, to_csv};
-use crate::browser;
+use super::memory_table::MemoryTable;
 use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment, Unit};
 use crate::findings::FindingList;
 use crate::format;
@@ -65,11 +64,6 @@ pub fn MemoryView() -> impl IntoView {
         let bars = memory.with(|memory| memory.as_ref().map(bars).unwrap_or_default());
         Arc::new(move |width| bars.draw(width)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
     });
-    let save_csv = move |_| {
-        if let Some(memory) = memory.get_untracked() {
-            browser::download("memory.csv", "text/csv", &to_csv(&memory.rank_classes));
-        }
-    };
     let present = Memo::new(move |_| memory.with(Option::is_some));
     move || {
         if !present.get() {
@@ -78,7 +72,6 @@ pub fn MemoryView() -> impl IntoView {
         view! {
             <Facts/>
             <ChartView id=testid::MEMORY_CHART title=title alternative=alternative draw=draw export=true>
-                <button class="quiet" on:click=save_csv>"CSV"</button>
                 <button class="quiet" data-testid=testid::TABLE_TOGGLE aria-expanded=move || table.get().to_string()
                     on:click=move |_| table.update(|open| *open = !*open)>
                     {move || if table.get() { "Hide the table" } else { "Table" }}

@@ -6,9 +6,10 @@ use leptos::prelude::*;
 use planner::search::Margin;
 use planner::wire::{Advice, AdviceAnswer, PlanFile};
 
+use super::verdict_cell;
 use crate::browser;
 use crate::format;
-use crate::frame::VerdictMark;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::state::{View, store};
 use crate::testid;
 use crate::timeline::words::seconds;
@@ -106,23 +107,22 @@ fn List(title: &'static str, list: Vec<Advice>, open: bool, takes: bool) -> impl
         .any(|advice| advice.changes_training)
         .then_some("* changes the numbers that training computes");
     let count = list.len();
-    let rows = list.into_iter().map(|advice| view! { <Row advice=advice takes=takes/> }).collect_view();
+    let lines = Lines::of(list.into_iter().map(|advice| line(advice, takes)).collect());
+    let columns = vec![
+        Column::buttons("Apply"),
+        Column::word("Change"),
+        Column::new(if takes { "Takes, GiB" } else { "Saves, GiB" }),
+        Column::new("Peak, GiB"),
+        Column::word("Verdict"),
+        Column::word("Step").about("As the line above the views has it"),
+        Column::word("Likely").about("Of the step: nine of ten"),
+        Column::word("Longer because of"),
+    ];
+    let caption = "A click makes the change; undo takes it back".to_owned();
     view! {
         <details open=open>
             <summary>{title}{format!(" ({count})")}</summary>
-            <div class="table-box" tabindex="0" role="region" aria-label=title>
-                <table>
-                    <caption>"A click makes the change; undo takes it back"</caption>
-                    <thead><tr>
-                        <th scope="col"><span class="visually-hidden">"Apply"</span></th>
-                        <th scope="col" class="word">"Change"</th><th scope="col">{if takes { "Takes, GiB" } else { "Saves, GiB" }}</th>
-                        <th scope="col">"Peak, GiB"</th><th scope="col" class="word">"Verdict"</th>
-                        <th scope="col" class="word" title="As the line above the views has it">"Step"</th>
-                        <th scope="col" class="word" title="Of the step: nine of ten">"Likely"</th><th scope="col" class="word">"Longer because of"</th>
-                    </tr></thead>
-                    <tbody>{rows}</tbody>
-                </table>
-            </div>
+            <Table name=title caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="changes"/>
             {numbers.map(|text| view! { <p class="note">{text}</p> })}
             {notes.into_iter().map(|note| view! { <p class="note">{crate::findings::said(&note)}</p> }).collect_view()}
         </details>
@@ -159,29 +159,33 @@ fn likely(advice: &Advice) -> String {
     range.map_or_else(|| "unknown".to_owned(), |[low, high]| format!("{} to {}", seconds(low), seconds(high)))
 }
 
-#[component]
-fn Row(advice: Advice, takes: bool) -> impl IntoView {
+fn line(advice: Advice, takes: bool) -> Line {
     let store = store();
-    let cells = (saved(&advice, takes), format::gib(advice.peak_bytes), step(&advice), likely(&advice));
+    let size = saved(&advice, takes);
+    let (step, likely) = (step(&advice), likely(&advice));
     let why: Vec<String> =
         advice.costs.iter().take(2).map(|cost| format!("{} +{}", cost.part, seconds(cost.seconds))).collect();
     let star = if advice.changes_training { " *" } else { "" };
-    let (words, title) = (in_words(&advice), advice.title.clone());
-    let verdict = advice.verdict;
-    let shown = format!("{title}{star}");
-    let apply = move |_| {
+    let (words, title) = (in_words(&advice), format!("{}{star}", advice.title));
+    let (label, shown) = (format!("Apply: {}", advice.title), title.clone());
+    let mut cells = vec![
+        Cell::text(title)
+            .shows(move || view! { <span title=words.clone()>{shown.clone()}</span> }.into_any()),
+        Cell::number(advice.saved_bytes as f64, size),
+        Cell::gib(advice.peak_bytes),
+        verdict_cell(advice.verdict),
+        Cell::text(step).worth(advice.step_seconds),
+        Cell::text(likely),
+        Cell::text(why.join(", ")),
+    ];
+    let apply = Callback::new(move |()| {
         store.apply(&advice.changes);
         store.say(format!("Changed: {}", advice.title));
+    });
+    let button = move || {
+        view! { <button class="link" data-testid=testid::ADVICE_APPLY disabled=store.choosing aria-label=label.clone() on:click=move |_| apply.run(())>"Apply"</button> }
+            .into_any()
     };
-    view! {
-        <tr data-testid=testid::ADVICE_ROW>
-            <td class="word"><button class="link" data-testid=testid::ADVICE_APPLY disabled=store.choosing aria-label=format!("Apply: {title}") on:click=apply>"Apply"</button></td>
-            <td class="word" title=words>{shown}</td>
-            <td>{cells.0}</td><td>{cells.1}</td>
-            <td class="word"><VerdictMark verdict=Signal::stored(verdict)/></td>
-            <td class="word">{cells.2}</td>
-            <td class="word">{cells.3}</td>
-            <td class="word">{why.join(", ")}</td>
-        </tr>
-    }
+    cells.insert(0, Cell::text("").shows(button));
+    Line::of(cells).mark("data-testid", testid::ADVICE_ROW)
 }

@@ -3,12 +3,12 @@
 use leptos::prelude::*;
 use planner::answer::{SizingRow, sizing_rows};
 use planner::units::Bytes;
-use planner::wire::{SizingVerdict, Verdict};
+use planner::wire::SizingVerdict;
 
+use super::verdict_cell;
 use crate::browser;
-use crate::format;
-use crate::frame::VerdictMark;
-use crate::state::store;
+use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::state::{Store, store};
 use crate::testid;
 
 fn serves(verdict: Option<SizingVerdict>) -> &'static str {
@@ -37,23 +37,23 @@ pub fn MemorySizing() -> impl IntoView {
         },
         |_, _| true,
     );
+    let lines =
+        Signal::derive(move || Lines::of(rows.get().into_iter().map(|row| line(store, row)).collect()));
     let table = move || {
-        let lines = rows.get().into_iter().map(|row| view! { <Line row=row/> }).collect_view();
-        view! {
-            <div class="table-box" tabindex="0" role="region" aria-label="Sizing of experts">
-                <table data-testid=testid::SIZING_TABLE>
-                    <caption>"Weights in GB of 10^9 bytes, as the rule of thumb counts; computed bytes in GiB. A click on a row makes it the plan"</caption>
-                    <thead><tr>
-                        <th scope="col"><span class="visually-hidden">"Choose"</span></th>
-                        <th scope="col">"TP"</th><th scope="col">"EP"</th><th scope="col">"GPUs"</th>
-                        <th scope="col">"Weights, GB"</th><th scope="col" class="word">"By weights good for"</th>
-                        <th scope="col">"Training state, GiB"</th><th scope="col">"Peak, GiB"</th>
-                        <th scope="col" class="word">"Computed"</th><th scope="col" class="word">"Both agree"</th>
-                    </tr></thead>
-                    <tbody>{lines}</tbody>
-                </table>
-            </div>
-        }
+        let columns = vec![
+            Column::buttons("Choose"),
+            Column::new("TP"),
+            Column::new("EP"),
+            Column::new("GPUs"),
+            Column::new("Weights, GB"),
+            Column::word("By weights good for"),
+            Column::new("Training state, GiB"),
+            Column::new("Peak, GiB"),
+            Column::word("Computed"),
+            Column::word("Both agree"),
+        ];
+        let caption = "Weights in GB of 10^9 bytes, as the rule of thumb counts; computed bytes in GiB. A click on a row makes it the plan";
+        view! { <Table name="Sizing of experts" hook=testid::SIZING_TABLE caption=Signal::stored(caption.to_owned()) columns=columns lines=lines/> }
     };
     view! {
         <details hidden=move || !has_experts.get()
@@ -64,25 +64,24 @@ pub fn MemorySizing() -> impl IntoView {
     }
 }
 
-#[component]
-fn Line(row: SizingRow) -> impl IntoView {
-    let store = store();
+fn line(store: Store, row: SizingRow) -> Line {
     let (tp, ep, gpus) = (row.tp, row.ep, row.gpus);
-    let agree = if row.agrees { "yes" } else { "no" };
-    let (peak, verdict): (u64, Verdict) = (row.peak_bytes, row.verdict);
     let gb = Bytes(row.weights_bytes).gb_figure(2);
-    let (rule, state) = (serves(row.rule), format::gib(row.training_bytes));
-    let choose = move |_| {
+    let choose = move || {
         store.replace(row.file.clone());
         store.say(format!("TP {tp}, EP {ep} on {gpus} GPUs is the plan now"));
     };
-    view! {
-        <tr data-testid=testid::SIZING_ROW data-layout=format!("{tp}-{ep}-{gpus}")>
-            <td class="word"><button class="link" aria-label=format!("Use TP {tp}, EP {ep} on {gpus} GPUs") on:click=choose>"Use"</button></td>
-            <td>{tp}</td><td>{ep}</td><td>{gpus}</td><td>{gb}</td><td class="word">{rule}</td>
-            <td>{state}</td><td>{format::gib(peak)}</td>
-            <td class="word"><VerdictMark verdict=Signal::stored(verdict)/></td>
-            <td class="word">{agree}</td>
-        </tr>
-    }
+    let cells = vec![
+        Cell::button("Use", format!("Use TP {tp}, EP {ep} on {gpus} GPUs"), choose),
+        Cell::exact(tp),
+        Cell::exact(ep),
+        Cell::exact(gpus),
+        Cell::number(row.weights_bytes as f64, gb),
+        Cell::text(serves(row.rule)),
+        Cell::gib(row.training_bytes),
+        Cell::gib(row.peak_bytes),
+        verdict_cell(row.verdict),
+        Cell::text(if row.agrees { "yes" } else { "no" }),
+    ];
+    Line::of(cells).mark("data-testid", testid::SIZING_ROW).mark("data-layout", format!("{tp}-{ep}-{gpus}"))
 }

@@ -6,11 +6,12 @@ use planner::wire::{MemoryAnswer, RankClass};
 
 use crate::format;
 use crate::frame::Figure;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::testid;
 
-type Column = (&'static str, &'static str, fn(&RankClass) -> u64);
+type Category = (&'static str, &'static str, fn(&RankClass) -> u64);
 
-const COLUMNS: &[Column] = &[
+const CATEGORIES: &[Category] = &[
     ("Weights", "weights_bytes", |class| class.weights_bytes),
     ("Gradients", "gradients_bytes", |class| class.gradients_bytes),
     ("Optimizer", "optimizer_bytes", |class| class.optimizer_bytes),
@@ -21,77 +22,55 @@ const COLUMNS: &[Column] = &[
     ("Outside", "outside_bytes", |class| class.outside_bytes),
 ];
 
-/// The classes as comma-separated values with a header.
-pub fn to_csv(classes: &[RankClass]) -> String {
-    let mut text = String::from("stage,example_rank,count,peak_phase");
-    for (_, field, _) in COLUMNS {
-        text.push(',');
-        text.push_str(field);
-    }
-    text.push('\n');
-    for class in classes {
-        text.push_str(&format!(
-            "{},{},{},{}",
-            class.stage, class.example_rank, class.count, class.peak_phase
-        ));
-        for (.., read) in COLUMNS {
-            text.push_str(&format!(",{}", read(class)));
-        }
-        text.push('\n');
-    }
-    text
-}
-
-/// The table. Stages stand side by side as rows; the box scrolls where the page does not.
+/// The table: a line for each kind of rank.
 #[component]
 pub fn MemoryTable(memory: Memo<Option<MemoryAnswer>>) -> impl IntoView {
-    let head = COLUMNS.iter().map(|(name, ..)| view! { <th scope="col">{*name}</th> }).collect_view();
-    let rows = move || {
+    let lines = Signal::derive(move || {
         memory.with(|memory| {
             let classes = memory.as_ref().map(|memory| memory.rank_classes.as_slice()).unwrap_or_default();
-            classes.iter().enumerate().map(|(number, class)| row(number, class)).collect_view()
+            Lines::of(classes.iter().enumerate().map(|(number, class)| line(number, class)).collect())
         })
-    };
-    view! {
-        <div class="table-box" tabindex="0" role="region" aria-label="Bytes per GPU">
-            <table data-testid=testid::MEMORY_TABLE>
-                <caption>"Bytes per GPU"</caption>
-                <thead><tr>
-                    <th scope="col">"Stage"</th><th scope="col">"Ranks"</th><th scope="col">"Peak in"</th>
-                    <th scope="col">"Weights, GB"</th>{head}
-                </tr></thead>
-                <tbody>{rows}</tbody>
-            </table>
-        </div>
-    }
+    });
+    view! { <Table name="Bytes per GPU" hook=testid::MEMORY_TABLE caption=Signal::stored("Bytes per GPU".to_owned()) columns=columns() lines=lines what="stages"/> }
 }
 
-fn row(number: usize, class: &RankClass) -> impl IntoView + use<> {
-    let cells = COLUMNS
-        .iter()
-        .map(|(_, field, read)| {
-            let text = format::exact(read(class));
-            view! { <td><Figure key=format!("memory.{field}@{number}") text=Signal::stored(text)/></td> }
-        })
-        .collect_view();
-    let role = class.role.map(|role| format!(", {}", role.name()));
-    view! {
-        <tr>
-            <th scope="row">{class.stage}{role}</th>
-            <td>{format::exact(class.count)}</td>
-            <td class="word">{class.peak_phase.clone()}</td>
-            <td>{Bytes(class.weights_bytes).gb_figure(2)}</td>
-            {cells}
-        </tr>
-    }
+fn columns() -> Vec<Column> {
+    let mut columns = vec![
+        Column::new("Stage"),
+        Column::new("Rank").about("The first of its kind"),
+        Column::new("Ranks"),
+        Column::word("Peak in"),
+        Column::new("Weights, GB"),
+    ];
+    columns.extend(CATEGORIES.iter().map(|(name, ..)| Column::new(*name)));
+    columns
+}
+
+fn line(number: usize, class: &RankClass) -> Line {
+    let role = class.role.map_or_else(String::new, |role| format!(", {}", role.name()));
+    let mut cells = vec![
+        Cell::number(class.stage as f64, format!("{}{role}", class.stage)).as_head(),
+        Cell::exact(class.example_rank),
+        Cell::exact(class.count),
+        Cell::text(class.peak_phase.clone()),
+        Cell::number(class.weights_bytes as f64 / 1e9, Bytes(class.weights_bytes).gb_figure(2)),
+    ];
+    cells.extend(CATEGORIES.iter().map(|(_, field, read)| {
+        let text = format::exact(read(class));
+        let key = format!("memory.{field}@{number}");
+        Cell::exact(read(class))
+            .shows(move || view! { <Figure key=key.clone() text=Signal::stored(text.clone())/> }.into_any())
+    }));
+    Line::of(cells)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kit::Sheet;
 
     #[test]
-    fn the_csv_has_a_header_and_exact_bytes() {
+    fn the_file_has_a_head_and_exact_bytes() {
         let class = RankClass {
             stage: 1,
             example_rank: 4,
@@ -111,10 +90,12 @@ mod tests {
             phases: Vec::new(),
             parts: Vec::new(),
         };
-        let csv = to_csv(&[class]);
-        let lines: Vec<&str> = csv.lines().collect();
+        let mut sheet = Sheet::csv();
+        Lines::of(vec![line(0, &class)]).write(&columns(), &[0], &mut sheet);
+        let text = sheet.text();
+        let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
-        assert_eq!(lines[1], "1,4,4,backward,116404000001,2,3,4,5,7,8,6");
-        assert_eq!(lines[0].split(',').count(), lines[1].split(',').count());
+        assert_eq!(lines[1], "1,4,4,backward,116.404000001,116404000001,2,3,4,5,7,8,6");
+        assert_eq!(lines[0].matches(',').count(), lines[1].matches(',').count());
     }
 }

@@ -11,7 +11,6 @@ mod memory_advice;
 mod memory_phases;
 mod memory_sizing;
 mod memory_table;
-mod pager;
 mod rank_groups;
 mod rank_map;
 mod ranks;
@@ -36,6 +35,16 @@ pub use shards::ShardsView;
 pub use timeline::TimelineView;
 
 use leptos::prelude::*;
+use planner::wire::Verdict;
+
+use crate::frame::VerdictMark;
+use crate::kit::Cell;
+
+/// A verdict in a table.
+fn verdict_cell(verdict: Verdict) -> Cell {
+    let mark = move || view! { <VerdictMark verdict=Signal::stored(verdict)/> }.into_any();
+    Cell::text(verdict.name()).shows(mark)
+}
 
 /// What a view shows when the plan has errors.
 #[component]

@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use planner::layout::{Group, GroupKind, Link, link};
 
 use crate::format;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::state::store;
 use crate::testid;
 
@@ -77,39 +78,40 @@ pub fn RankGroups(
             ))
         })
     };
-    let rows = move || {
-        groups
-            .get()
-            .into_iter()
-            .map(|group| {
-                let kind = group.kind;
-                let mut ranks: Vec<String> = group.ranks.iter().take(LISTED).map(u64::to_string).collect();
-                if group.ranks.len() > LISTED {
-                    ranks.push(format!("and {} more", format::exact((group.ranks.len() - LISTED) as u64)));
-                }
+    let lines = Signal::derive(move || {
+        let line = |group: Group| {
+            let kind = group.kind;
+            let mut ranks: Vec<String> = group.ranks.iter().take(LISTED).map(u64::to_string).collect();
+            if group.ranks.len() > LISTED {
+                ranks.push(format!("and {} more", format::exact((group.ranks.len() - LISTED) as u64)));
+            }
+            let name = move || {
                 view! {
-                    <tr>
-                        <th scope="row">
-                            <button class="link" aria-pressed=move || (lit.get() == kind).to_string() on:click=move |_| lit.set(kind)>
-                                {kind_name(kind)}
-                            </button>
-                        </th>
-                        <td>{format::exact(group.ranks.len() as u64)}</td>
-                        <td>{group.index}</td>
-                        <td>{crossed(&group)}</td>
-                        <td class="ranks">{ranks.join(", ")}</td>
-                    </tr>
+                    <button class="link" aria-pressed=move || (lit.get() == kind).to_string() on:click=move |_| lit.set(kind)>
+                        {kind_name(kind)}
+                    </button>
                 }
-            })
-            .collect_view()
-    };
+                .into_any()
+            };
+            Line::of(vec![
+                Cell::head(kind_name(kind)).shows(name),
+                Cell::exact(group.ranks.len() as u64),
+                Cell::exact(group.index),
+                Cell::text(crossed(&group)),
+                Cell::text(ranks.join(", ")),
+            ])
+        };
+        Lines::of(groups.get().into_iter().map(line).collect())
+    });
+    let columns = vec![
+        Column::word("Group"),
+        Column::new("Size").class("narrow"),
+        Column::new("Number").class("narrow"),
+        Column::new("Link"),
+        Column::new("Ranks").class("ranks"),
+    ];
+    let caption = move || format!("Groups of rank {}{}", selected.get(), number().unwrap_or_default());
     view! {
-        <div class="table-box" tabindex="0" role="region" aria-label="Groups of the selected rank">
-            <table class="groups" data-testid=testid::RANK_GROUPS>
-                <caption>{move || format!("Groups of rank {}{}", selected.get(), number().unwrap_or_default())}</caption>
-                <thead><tr><th scope="col">"Group"</th><th scope="col">"Size"</th><th scope="col">"Number"</th><th scope="col">"Link"</th><th scope="col">"Ranks"</th></tr></thead>
-                <tbody>{rows}</tbody>
-            </table>
-        </div>
+        <Table name="Groups of the selected rank" hook=testid::RANK_GROUPS caption=Signal::derive(caption) columns=columns lines=lines what="groups"/>
     }
 }

@@ -14,7 +14,8 @@ use super::rank_map::{Named, RankMap};
 use crate::browser;
 use crate::canvas::frame::Labels;
 use crate::format;
-use crate::map::export::{to_csv, to_svg};
+use crate::kit::Sheet;
+use crate::map::export::{to_svg, write_ranks};
 use crate::map::scene::{Drawn, MOST_DRAWN};
 use crate::state::{Store, store};
 use crate::testid;
@@ -229,8 +230,11 @@ fn Head(
             Err(message) => store.say(message),
         }
     };
-    let save_csv =
-        move |_| drawn.with_untracked(|drawn| browser::download("ranks.csv", "text/csv", &to_csv(drawn)));
+    let save_csv = move |_| {
+        let mut sheet = Sheet::csv();
+        drawn.with_untracked(|drawn| write_ranks(drawn, &mut sheet));
+        browser::download("ranks.csv", "text/csv", &sheet.text());
+    };
     let save_svg = move |_| {
         let picture = drawn.with_untracked(|drawn| axis.with_untracked(|axis| to_svg(drawn, axis)));
         browser::download("ranks.svg", "image/svg+xml", &picture);

@@ -1,4 +1,4 @@
-//! Which layouts are listed, and in which order.
+//! Which layouts are listed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use planner::rules::LayoutChoice;
 
 use super::AXES;
 use crate::format;
+use crate::kit::Order;
 use crate::testid;
 use crate::views::session::session;
 
@@ -18,73 +19,45 @@ type Wanted = [Option<u64>; AXES.len()];
 #[derive(Clone, Copy)]
 pub struct Sifting {
     wanted: RwSignal<Wanted>,
-    /// The axis to sort by, if another than the first, and whether the largest is first.
-    order: RwSignal<(usize, bool)>,
+    /// In which order, and which are on screen.
+    pub order: Order,
 }
 
 impl Sifting {
-    /// All, in rising order.
+    /// All, in their own order.
     pub fn new() -> Sifting {
-        Sifting { wanted: RwSignal::new([None; AXES.len()]), order: RwSignal::new((0, false)) }
+        Sifting { wanted: RwSignal::new([None; AXES.len()]), order: Order::default() }
     }
 }
 
-/// The layouts that pass the filters, sorted.
+/// The layouts that pass the filters.
 #[derive(Clone, Copy)]
 pub struct Kept {
     /// They.
     pub choices: Memo<Vec<LayoutChoice>>,
     wanted: RwSignal<Wanted>,
-    order: RwSignal<(usize, bool)>,
 }
 
 impl Kept {
     /// Of all layouts.
     pub fn new(all: Memo<Option<Arc<Vec<LayoutChoice>>>>) -> Kept {
-        let Sifting { wanted, order } = session().layouts;
+        let Sifting { wanted, .. } = session().layouts;
         let choices = Memo::new(move |_| {
-            let (wanted, (axis, falling)) = (wanted.get(), order.get());
+            let wanted = wanted.get();
             all.with(|all| match all {
-                Some(all) => keep(all, &wanted, axis, falling),
+                Some(all) => keep(all, &wanted),
                 None => Vec::new(),
             })
         });
-        Kept { choices, wanted, order }
-    }
-
-    /// The head of a column: a click sorts by it, a second one turns the order round.
-    pub fn head(self, place: usize, id: &'static str, what: &'static str) -> impl IntoView + use<> {
-        let sorted = move || match self.order.get() {
-            (axis, falling) if axis == place => Some(if falling { "descending" } else { "ascending" }),
-            _ => None,
-        };
-        let turn = move |_| {
-            self.order.update(|order| *order = (place, order.0 == place && !order.1));
-        };
-        view! {
-            <th scope="col" aria-sort=sorted>
-                <button class="sort" title=what on:click=turn>
-                    {id.to_uppercase()}
-                    <span aria-hidden="true">{move || match sorted() { Some("ascending") => "\u{2191}", Some(_) => "\u{2193}", None => "" }}</span>
-                </button>
-            </th>
-        }
+        Kept { choices, wanted }
     }
 }
 
-fn keep(all: &[LayoutChoice], wanted: &Wanted, axis: usize, falling: bool) -> Vec<LayoutChoice> {
+fn keep(all: &[LayoutChoice], wanted: &Wanted) -> Vec<LayoutChoice> {
     let passes = |choice: &&LayoutChoice| {
         AXES.iter().zip(wanted).all(|((.., read), wanted)| wanted.is_none_or(|wanted| read(choice) == wanted))
     };
-    let mut kept: Vec<LayoutChoice> = all.iter().filter(passes).copied().collect();
-    let (.., read) = AXES[axis];
-    // Stable: layouts of one size keep their order.
-    if falling {
-        planner::order::sort_by_key(&mut kept, |choice| std::cmp::Reverse(read(choice)));
-    } else {
-        planner::order::sort_by_key(&mut kept, read);
-    }
-    kept
+    all.iter().filter(passes).copied().collect()
 }
 
 /// A select per axis that varies.
@@ -159,15 +132,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_keep_what_is_wanted_and_sorting_is_stable() {
+    fn filters_keep_what_is_wanted() {
         let one = LayoutChoice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 8, edp: 8 };
         let all = [one, LayoutChoice { pp: 2, dp: 4, ..one }, LayoutChoice { tp: 2, dp: 4, ..one }];
         let mut wanted = [None; AXES.len()];
-        assert_eq!(keep(&all, &wanted, 0, true), [all[2], all[0], all[1]]);
-        assert_eq!(keep(&all, &wanted, 6, false), [all[1], all[2], all[0]]);
+        assert_eq!(keep(&all, &wanted), all);
         wanted[6] = Some(4);
-        assert_eq!(keep(&all, &wanted, 0, false), [all[1], all[2]]);
+        assert_eq!(keep(&all, &wanted), [all[1], all[2]]);
         wanted[0] = Some(3);
-        assert!(keep(&all, &wanted, 0, false).is_empty());
+        assert!(keep(&all, &wanted).is_empty());
     }
 }

@@ -4,24 +4,25 @@ mod estimates;
 mod filters;
 mod row;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use leptos::prelude::*;
 use planner::finding::has_error;
 use planner::resolve::valid_layouts_of;
 use planner::rules::LayoutChoice;
-use planner::wire::{PlanFile, RunFile, Verdict};
+use planner::wire::{PlanFile, RunFile};
 
 use super::NotYet;
-use super::pager::{Pager, rows_of_page};
-use crate::browser;
+use super::session::session;
 use crate::format;
+use crate::kit::{Cell, Column, Line, Lines, Sheet, Table, rows_of_page};
 use crate::state::store;
 use crate::testid;
 use estimates::{Estimate, Estimates, estimate};
 pub use filters::Sifting;
 use filters::{Filters, Kept};
-use row::LayoutRow;
+use row::layout_line;
 
 /// Rows on screen.
 const PAGE: usize = 50;
@@ -40,6 +41,9 @@ const AXES: [Axis; 8] = [
     ("dp", "Data parallel", |choice| choice.dp),
     ("edp", "Data parallel of experts", |choice| choice.edp),
 ];
+
+/// Columns before them.
+const UNSORTED: usize = 3;
 
 /// What tells layouts of one model on one cluster apart; the other two sizes follow.
 type Key = [u64; 6];
@@ -61,28 +65,26 @@ fn question(file: &PlanFile) -> PlanFile {
 }
 
 /// Axes, verdict and memory of the fullest GPU in bytes (empty where it can't be computed), layout by layout.
-fn to_csv(choices: &[LayoutChoice], estimate: impl Fn(&LayoutChoice) -> Estimate) -> String {
-    let line = |cells: Vec<String>| cells.join(",") + "\n";
-    let heads = AXES.iter().map(|(id, ..)| *id).chain(["verdict", "peak_bytes"]);
-    let mut text = line(heads.map(str::to_owned).collect());
+fn write(choices: &[LayoutChoice], estimate: impl Fn(&LayoutChoice) -> Estimate, sheet: &mut Sheet) {
+    let heads: Vec<&dyn Display> = AXES.iter().map(|(id, ..)| id as &dyn Display).collect();
+    sheet.row(&[&heads[..], &[&"verdict", &"peak_bytes"]].concat());
     for choice in choices {
-        let mut cells: Vec<String> = AXES.iter().map(|(.., read)| read(choice).to_string()).collect();
+        let sizes = AXES.map(|(.., read)| read(choice));
+        let sizes: Vec<&dyn Display> = sizes.iter().map(|size| size as &dyn Display).collect();
         let found = estimate(choice);
-        cells.push(verdict_name(found.verdict).to_owned());
-        cells.push(found.peak_bytes.map(|bytes| bytes.to_string()).unwrap_or_default());
-        text.push_str(&line(cells));
+        let peak = found.peak_bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
+        sheet.row(&[&sizes[..], &[&found.verdict.name(), &peak]].concat());
     }
-    text
 }
 
-/// The verdict as answers write it.
-fn verdict_name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Fits => "fits",
-        Verdict::Tight => "tight",
-        Verdict::No => "no",
-        Verdict::Invalid => "invalid",
-    }
+/// What layouts are sorted by: as the columns are, with nothing for those that are not sorted by.
+fn sorting(choices: &[LayoutChoice]) -> Lines {
+    let cells = |choice: &LayoutChoice| {
+        let sizes = AXES.iter().map(|(.., read)| Cell::exact(read(choice)));
+        Line::of((0..UNSORTED).map(|_| Cell::text("")).chain(sizes).collect())
+    };
+    let choices = choices.to_vec();
+    Lines::written(choices.len(), move |number| choices.get(number).map_or_else(Line::default, cells))
 }
 
 /// The view.
@@ -93,23 +95,27 @@ pub fn LayoutsView() -> impl IntoView {
     let all = Memo::new(move |_| question.with(valid_layouts_of).map(Arc::new));
     let current = Memo::new(move |_| store.answer.with(|answer| answer.plan.as_ref().and_then(key_of)));
     let kept = Kept::new(all);
-    let page = RwSignal::new(0usize);
-    let show_current = move || {
-        let place = kept.choices.with_untracked(|choices| {
-            choices.iter().position(|choice| Some(key(choice)) == current.get_untracked())
-        });
-        match place {
-            Some(place) => page.set(place / PAGE),
-            None => store.say("The plan's own layout is not in this list"),
-        }
+    let order = session().layouts.order;
+    let line = move |choice: &LayoutChoice, estimates| layout_line(store, choice, current, estimates);
+    let shown = Memo::new(move |_| kept.choices.with(|choices| sorting(choices).sorted(order.by.get())));
+    let own_place = move || {
+        let own = current.get_untracked();
+        let place = |choices: &Vec<LayoutChoice>| choices.iter().position(|choice| Some(key(choice)) == own);
+        let number = kept.choices.with_untracked(place)?;
+        shown.with_untracked(|shown| shown.iter().position(|&shown| shown == number))
+    };
+    let show_current = move || match own_place() {
+        Some(place) => order.page.set(place / PAGE),
+        None => store.say("The plan's own layout is not in this list"),
     };
     // Opened, the view shows the plan's own layout.
-    let own = kept.choices.with_untracked(|choices| {
-        choices.iter().position(|choice| Some(key(choice)) == current.get_untracked())
-    });
-    page.set(own.unwrap_or_default() / PAGE);
+    order.page.set(own_place().unwrap_or_default() / PAGE);
     let on_screen = Memo::new(move |_| {
-        kept.choices.with(|choices| choices[rows_of_page(page.get(), choices.len(), PAGE)].to_vec())
+        shown.with(|shown| {
+            let numbers = &shown[rows_of_page(order.page.get(), shown.len(), PAGE)];
+            kept.choices
+                .with(|choices| numbers.iter().filter_map(|&number| choices.get(number).copied()).collect())
+        })
     });
     let estimates = Estimates::new(question, on_screen);
     let count = move || all.with(|all| all.as_ref().map_or(0, |all| all.len()));
@@ -130,46 +136,45 @@ pub fn LayoutsView() -> impl IntoView {
             view! { <p class="note">"The plan breaks a rule as it is; the findings at the left say which. No layout below breaks one of layouts"</p> }
         })
     };
-    let save = move |_| {
+    let file = Callback::new(move |mut sheet: Sheet| {
         let file = question.get_untracked();
         let estimate = |choice: &LayoutChoice| estimate(&file, *choice);
-        kept.choices.with_untracked(|choices| {
-            browser::download("layouts.csv", "text/csv", &to_csv(choices, estimate))
+        kept.choices.with_untracked(|choices| write(choices, estimate, &mut sheet));
+        sheet
+    });
+    let lines = Signal::derive(move || {
+        let choices = kept.choices.get();
+        Lines::written(choices.len(), move |number| {
+            choices.get(number).map_or_else(Line::default, |choice| line(choice, estimates))
         })
-    };
-    let head = move || {
-        AXES.iter().enumerate().map(|(place, (id, what, _))| kept.head(place, id, what)).collect_view()
-    };
-    let rows = move || {
-        let row = |choice| view! { <LayoutRow choice=choice current=current estimates=estimates/> };
-        on_screen.get().into_iter().map(row).collect_view()
-    };
+    });
+    let mut columns = vec![
+        Column::buttons("Choose"),
+        Column::word("Verdict").unsorted(),
+        Column::new("Memory, GiB").unsorted(),
+    ];
+    columns.extend(AXES.map(|(id, what, _)| Column::new(id.to_uppercase()).about(what)));
+    let marks = vec![
+        ("data-count", Signal::derive(move || count().to_string())),
+        ("data-kept", Signal::derive(move || kept.choices.with(Vec::len).to_string())),
+    ];
+    let caption = "A click on a row makes it the plan; undo takes it back. Memory is that of the fullest GPU";
+    let caption = Signal::stored(caption.to_owned());
     let known = Memo::new(move |_| all.with(Option::is_some));
-    let table = move || {
-        view! {
-            <div class="table-box layouts" tabindex="0" role="region" aria-label="Valid layouts">
-                <table data-testid=testid::LAYOUTS_TABLE data-count=move || count().to_string()
-                    data-kept=move || kept.choices.with(Vec::len).to_string()>
-                    <caption>"A click on a row makes it the plan; undo takes it back. Memory is that of the fullest GPU"</caption>
-                    <thead><tr><th scope="col"><span class="visually-hidden">"Choose"</span></th><th scope="col" class="word">"Verdict"</th><th scope="col">"Memory, GiB"</th>{head()}</tr></thead>
-                    <tbody>{rows}</tbody>
-                </table>
-            </div>
-        }
-    };
     view! {
         <div hidden=move || known.get()><NotYet what="The list of layouts"/></div>
         <div class="view-head" hidden=move || !known.get()>
             <h3>{title}</h3>
             <div class="row">
                 <button on:click=move |_| show_current()>"Show the plan's"</button>
-                <button data-testid=testid::LAYOUTS_CSV on:click=save>"CSV"</button>
             </div>
         </div>
         {broken}
-        <Filters kept=kept all=all page=page/>
-        <Pager page=page rows=Signal::derive(move || kept.choices.with(Vec::len)) size=PAGE what="layouts"/>
-        <div hidden=move || !known.get()>{table()}</div>
+        <Filters kept=kept all=all page=order.page/>
+        <div hidden=move || !known.get()>
+            <Table name="Layouts" hook=testid::LAYOUTS_TABLE marks=marks caption=caption columns=columns lines=lines order=order
+                shown=shown page=PAGE what="layouts" file=file/>
+        </div>
     }
 }
 
@@ -188,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn the_csv_has_the_axes_of_each_layout() {
+    fn the_file_has_the_axes_of_each_layout() {
         let choice = LayoutChoice { tp: 2, cp: 1, pp: 4, vpp: 3, ep: 16, etp: 5, dp: 8, edp: 7 };
         let estimate = |_: &LayoutChoice| Estimate { verdict: Verdict::No, peak_bytes: Some(1 << 40) };
-        assert_eq!(
-            to_csv(&[choice], estimate),
-            "tp,cp,pp,vpp,ep,etp,dp,edp,verdict,peak_bytes\n2,1,4,3,16,5,8,7,no,1099511627776\n"
-        );
+        let mut sheet = Sheet::csv();
+        write(&[choice], estimate, &mut sheet);
+        let expected = "tp,cp,pp,vpp,ep,etp,dp,edp,verdict,peak_bytes\n2,1,4,3,16,5,8,7,no,1099511627776\n";
+        assert_eq!(sheet.text(), expected);
     }
 }

@@ -2,13 +2,13 @@
 
 use leptos::prelude::*;
 use planner::rules::LayoutChoice;
-use planner::wire::Verdict;
 
 use super::estimates::Estimates;
 use super::{AXES, Key, key};
 use crate::format;
 use crate::frame::VerdictMark;
-use crate::state::store;
+use crate::kit::{Cell, Line};
+use crate::state::Store;
 use crate::testid;
 
 /// The layout in a few words, such as `TP 2, PP 4, DP 8`.
@@ -19,43 +19,51 @@ fn in_words(choice: &LayoutChoice) -> String {
     if words.is_empty() { "One GPU".to_owned() } else { words.join(", ") }
 }
 
-/// The row.
-#[component]
-pub fn LayoutRow(choice: LayoutChoice, current: Memo<Option<Key>>, estimates: Estimates) -> impl IntoView {
-    let store = store();
-    let key = key(&choice);
-    let is_current = Memo::new(move |_| current.get() == Some(key));
-    let estimate = Memo::new(move |_| estimates.of(key));
-    let choose = move |_| {
-        store.replace(choice.apply(&store.said_now()));
-        store.say(format!("{} is the plan now", in_words(&choice)));
+/// Its line.
+pub fn layout_line(
+    store: Store,
+    choice: &LayoutChoice,
+    current: Memo<Option<Key>>,
+    estimates: Estimates,
+) -> Line {
+    let (key, words) = (key(choice), in_words(choice));
+    let is_current = Signal::derive(move || current.get() == Some(key));
+    let chosen = *choice;
+    let choose = move || {
+        store.replace(chosen.apply(&store.said_now()));
+        store.say(format!("{} is the plan now", in_words(&chosen)));
     };
-    let cells =
-        AXES.iter().map(|(.., read)| view! { <td>{format::exact(read(&choice))}</td> }).collect_view();
-    let peak = move || match estimate.get() {
-        Some(estimate) => estimate.peak_bytes.map_or_else(|| "-".to_owned(), format::gib),
-        None => "\u{2026}".to_owned(),
+    let button = move || {
+        let words = words.clone();
+        let label = move || match is_current.get() {
+            true => format!("{words}, the plan"),
+            false => format!("Use {words}"),
+        };
+        let text = move || if is_current.get() { "Plan" } else { "Use" };
+        view! { <button class="link" aria-label=label>{text}</button> }.into_any()
     };
     let verdict = move || {
-        estimate.get().map(|estimate| {
-            let verdict: Verdict = estimate.verdict;
-            view! { <VerdictMark verdict=Signal::stored(verdict)/> }
-        })
+        let mark = move || {
+            let estimate = estimates.of(key)?;
+            Some(view! { <VerdictMark verdict=Signal::stored(estimate.verdict)/> })
+        };
+        mark.into_any()
     };
-    view! {
-        // The click on the button reaches the row.
-        <tr class="choosable" data-testid=testid::LAYOUT_ROW data-layout=key.map(|size| size.to_string()).join("-")
-            aria-current=move || is_current.get().then_some("true") on:click=choose>
-            <td class="word">
-                <button class="link" aria-label=move || if is_current.get() { format!("{}, the plan", in_words(&choice)) } else { format!("Use {}", in_words(&choice)) }>
-                    {move || if is_current.get() { "Plan" } else { "Use" }}
-                </button>
-            </td>
-            <td class="word">{verdict}</td>
-            <td>{peak}</td>
-            {cells}
-        </tr>
-    }
+    let peak = move || {
+        let peak = move || match estimates.of(key) {
+            Some(estimate) => estimate.peak_bytes.map_or_else(|| "-".to_owned(), format::gib),
+            None => "\u{2026}".to_owned(),
+        };
+        peak.into_any()
+    };
+    let mut cells: Vec<Cell> =
+        vec![Cell::text("").shows(button), Cell::text("").shows(verdict), Cell::text("").shows(peak)];
+    cells.extend(AXES.iter().map(|(.., read)| Cell::exact(read(choice))));
+    Line::of(cells)
+        .mark("data-testid", testid::LAYOUT_ROW)
+        .mark("data-layout", key.map(|size| size.to_string()).join("-"))
+        .current(is_current)
+        .click(choose)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use planner::wire::{MeasuredMemory, RankClass, RunSummary};
 use crate::chart::{Bars, ChartView, Drawing, Ink, Row, Segment, Unit};
 use crate::format;
 use crate::hub::hub;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::testid;
 
 /// Ranks that are compared in full; the others are as their stage's first.
@@ -195,55 +196,60 @@ fn bars(pairs: &[Pair]) -> Bars {
 
 #[component]
 fn CompareTable(pairs: Memo<Vec<Pair>>) -> impl IntoView {
-    let rows = move || {
+    let lines = Signal::derive(move || {
         pairs.with(|pairs| {
-            pairs
-                .iter()
-                .flat_map(|pair| CATEGORIES.iter().map(move |category| row(pair, category)))
-                .collect_view()
+            let lines =
+                pairs.iter().flat_map(|pair| CATEGORIES.iter().map(move |category| line(pair, category)));
+            Lines::of(lines.collect())
         })
-    };
-    view! {
-        <div class="table-box tall" tabindex="0" role="region" aria-label="Measured and predicted bytes">
-            <table class="compare">
-                <caption>"Bytes per rank"</caption>
-                <thead><tr>
-                    <th scope="col">"Rank"</th><th scope="col">"Category"</th>
-                    <th scope="col">"Predicted"</th><th scope="col">"Measured"</th><th scope="col">"Residual"</th>
-                </tr></thead>
-                <tbody>{rows}</tbody>
-            </table>
-        </div>
-    }
+    });
+    let columns = vec![
+        Column::new("Rank"),
+        Column::word("Category"),
+        Column::new("Predicted"),
+        Column::new("Measured"),
+        Column::new("Residual"),
+    ];
+    view! { <Table name="Measured and predicted bytes" class="compare" tall=true caption=Signal::stored("Bytes per rank".to_owned()) columns=columns lines=lines/> }
 }
 
-fn row(pair: &Pair, category: &'static Category) -> impl IntoView + use<> {
+fn line(pair: &Pair, category: &'static Category) -> Line {
     let rank = pair.rank;
     let predicted = (category.predicted)(&pair.predicted);
     let measured = (category.measured)(&pair.measured);
     // Before the first step nothing was measured but what is static.
     let comparable = pair.stepped || !category.estimated;
     let difference = measured as f64 - predicted as f64;
-    // The small chart: a bar from the middle, full at 100 %.
-    let bar = (comparable && predicted > 0).then(|| {
-        let share = (difference / predicted as f64).clamp(-1.0, 1.0);
-        view! { <span class="residual" aria-hidden="true" style=format!("--residual: {share:.4}")></span> }
-    });
-    let residual = match (comparable, predicted) {
-        (false, _) => "after a step".to_owned(),
-        (true, 0) if measured == 0 => format::signed_percent(0.0),
-        (true, 0) => "predicted none".to_owned(),
-        (true, _) => format::signed_percent(difference / predicted as f64),
+    let share = (comparable && predicted > 0).then(|| difference / predicted as f64);
+    let residual = match (share, comparable) {
+        (_, false) => Cell::text("after a step"),
+        (Some(share), _) => Cell::number(share, format::signed_percent(share)),
+        (None, _) if measured == 0 => Cell::number(0.0, format::signed_percent(0.0)),
+        (None, _) => Cell::text("predicted none"),
     };
-    let hook = |kind: &str| format!("{kind}{}", category.hook);
-    let class = if measured == predicted { "equal" } else { "differs" };
-    view! {
-        <tr>
-            <th scope="row">{rank}</th>
-            <td class="word">{category.name}{category.estimated.then_some(", estimate")}</td>
-            <td data-testid=hook(testid::PREDICTED) data-rank=rank data-bytes=predicted>{format::exact(predicted)}</td>
-            <td data-testid=hook(testid::MEASURED) data-rank=rank data-bytes=measured>{format::exact(measured)}</td>
-            <td class=class><span data-testid=hook(testid::RESIDUAL) data-rank=rank>{residual}</span>{bar}</td>
-        </tr>
-    }
+    let bytes = move |kind: &'static str, bytes: u64| {
+        Cell::exact(bytes).shows(move || {
+            let hook = format!("{kind}{}", category.hook);
+            view! { <span data-testid=hook data-rank=rank data-bytes=bytes>{format::exact(bytes)}</span> }
+                .into_any()
+        })
+    };
+    let said = residual.text_of().to_owned();
+    let shows = move || {
+        // The small chart: a bar from the middle, full at 100 %.
+        let bar = share.map(|share| {
+            let share = share.clamp(-1.0, 1.0);
+            view! { <span class="residual" aria-hidden="true" style=format!("--residual: {share:.4}")></span> }
+        });
+        let hook = format!("{}{}", testid::RESIDUAL, category.hook);
+        view! { <span data-testid=hook data-rank=rank>{said.clone()}</span>{bar} }.into_any()
+    };
+    let estimate = if category.estimated { ", estimate" } else { "" };
+    Line::of(vec![
+        Cell::exact(rank).as_head(),
+        Cell::text(format!("{}{estimate}", category.name)),
+        bytes(testid::PREDICTED, predicted),
+        bytes(testid::MEASURED, measured),
+        residual.shows(shows).class(if measured == predicted { "equal" } else { "differs" }),
+    ])
 }

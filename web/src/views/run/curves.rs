@@ -10,6 +10,7 @@ use crate::browser;
 use crate::chart::{ChartView, Drawing, Lines};
 use crate::format;
 use crate::hub::hub;
+use crate::kit::Sheet;
 use crate::testid;
 
 const HEIGHT: u32 = 190;
@@ -28,14 +29,6 @@ pub fn Curves() -> impl IntoView {
         </div>
         {move || table.get().then(|| view! { <StepsTable/> })}
     }
-}
-
-fn to_csv(points: &[(f64, f64)]) -> String {
-    let mut text = String::from("step,value\n");
-    for (step, value) in points {
-        text.push_str(&format!("{step},{value}\n"));
-    }
-    text
 }
 
 /// Figures with a curve, and where they stand among all.
@@ -84,11 +77,10 @@ fn CurveView(place: usize, figure: &'static Figure) -> impl IntoView {
         Arc::new(move |width| lines.draw(width, HEIGHT)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
     });
     let save = move |_| {
-        browser::download(
-            &format!("{}.csv", figure.key),
-            "text/csv",
-            &points.with_untracked(|points| to_csv(points)),
-        )
+        let mut sheet = Sheet::csv();
+        sheet.row(&[&"step", &"value"]);
+        points.with_untracked(|points| points.iter().for_each(|(step, value)| sheet.row(&[step, value])));
+        browser::download(&format!("{}.csv", figure.key), "text/csv", &sheet.text());
     };
     // What a watched program never says is no curve at zero.
     let said =

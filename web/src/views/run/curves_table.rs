@@ -6,8 +6,8 @@ use planner::run::StepPoint;
 use super::curves::drawn;
 use crate::format;
 use crate::hub::hub;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::testid;
-use crate::views::pager::{Pager, rows_of_page};
 
 /// Rows on screen.
 const PAGE: usize = 50;
@@ -16,34 +16,30 @@ const PAGE: usize = 50;
 #[component]
 pub fn StepsTable() -> impl IntoView {
     let hub = hub();
-    let page = RwSignal::new(0usize);
-    let count = Memo::new(move |_| hub.record.with(|known| known.steps.len()));
-    let rows = move || {
-        let shown = rows_of_page(page.get(), count.get(), PAGE);
+    let lines = Signal::derive(move || {
         hub.record.with(|known| {
-            let latest = known.steps.iter().rev().skip(shown.start).take(shown.len());
-            latest.map(|(step, point)| row(*step, point)).collect_view()
+            // The numbers of steps alone: a step's line is written when it is on screen.
+            let steps: Vec<u64> = known.steps.keys().rev().copied().collect();
+            Lines::written(steps.len(), move |number| {
+                hub.record.with_untracked(|known| {
+                    let step = steps.get(number).copied().unwrap_or_default();
+                    known.steps.get(&step).map_or_else(Line::default, |point| line(step, point))
+                })
+            })
         })
-    };
-    view! {
-        <Pager page=page rows=count size=PAGE what="steps"/>
-        <div class="table-box tall" tabindex="0" role="region" aria-label="Steps of the run">
-            <table data-testid=testid::CURVES_TABLE>
-                <caption>"Steps, the latest first"</caption>
-                <thead><tr>
-                    <th scope="col">"Step"</th>{drawn().map(|(_, figure)| view! { <th scope="col">{figure.quantity}</th> }).collect_view()}
-                </tr></thead>
-                <tbody>{rows}</tbody>
-            </table>
-        </div>
-    }
+    });
+    let mut columns = vec![Column::new("Step")];
+    columns.extend(drawn().map(|(_, figure)| Column::new(figure.quantity)));
+    let caption = Signal::stored("Steps, the latest first".to_owned());
+    view! { <Table name="Steps of the run" hook=testid::CURVES_TABLE tall=true page=PAGE caption=caption columns=columns lines=lines what="steps"/> }
 }
 
-fn row(step: u64, point: &StepPoint) -> impl IntoView + use<> {
-    view! {
-        <tr>
-            <th scope="row">{format::exact(step)}</th>
-            {drawn().map(|(place, figure)| view! { <td>{format::figure_of_table(figure.shown, point.values[place])}</td> }).collect_view()}
-        </tr>
-    }
+fn line(step: u64, point: &StepPoint) -> Line {
+    let figures = drawn().map(|(place, figure)| {
+        let value = point.values[place];
+        Cell::number(value, format::figure_of_table(figure.shown, value))
+    });
+    let mut cells = vec![Cell::exact(step).as_head()];
+    cells.extend(figures);
+    Line::of(cells)
 }

@@ -5,6 +5,7 @@ use planner::wire::Step;
 
 use crate::format;
 use crate::hub::hub;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::testid;
 
 /// Phases as people read them: what the rank computed, what it waited for, what it sent.
@@ -34,29 +35,20 @@ fn table(rank: u64, step: &Step) -> impl IntoView + use<> {
     let mut longest: Vec<(&String, f64)> =
         step.phases.iter().map(|(phase, seconds)| (phase, *seconds)).collect();
     planner::order::sort_by(&mut longest, |a, b| b.1.total_cmp(&a.1));
-    let row = |(phase, seconds): (&String, f64)| {
+    let line = |(phase, seconds): (&String, f64)| {
         let share = seconds / step.seconds.max(1e-9);
-        let peak = step.phase_peaks.get(phase).map_or_else(|| "-".to_owned(), |&bytes| format::bytes(bytes));
-        view! {
-            <tr>
-                <th scope="row">{title(phase)}</th>
-                <td data-value=seconds.to_string()>{format::seconds(seconds)}</td>
-                <td>{format!("{:.1}%", 100.0 * share)}</td>
-                <td>{peak}</td>
-            </tr>
-        }
+        let peak = step.phase_peaks.get(phase).map(|&bytes| bytes as f64);
+        Line::of(vec![
+            Cell::head(title(phase)),
+            Cell::number(seconds, format::seconds(seconds)),
+            Cell::number(share, format!("{:.1}%", 100.0 * share)),
+            Cell::number_or(peak, |bytes| format::bytes(bytes as u64), "-"),
+        ])
     };
-    view! {
-        <div class="table-box" tabindex="0" role="region" aria-label="Time by phase">
-            <table data-testid=testid::PHASE_TABLE>
-                <caption>{format!("Step {} on rank {rank}, by phase", format::exact(step.step))}</caption>
-                <thead><tr>
-                    <th scope="col">"Phase"</th><th scope="col">"Time"</th><th scope="col">"Of the step"</th><th scope="col">"Memory at most"</th>
-                </tr></thead>
-                <tbody>{longest.into_iter().map(row).collect_view()}</tbody>
-            </table>
-        </div>
-    }
+    let lines = Lines::of(longest.into_iter().map(line).collect());
+    let columns: Vec<Column> = ["Phase", "Time", "Of the step", "Memory at most"].map(Column::new).into();
+    let caption = format!("Step {} on rank {rank}, by phase", format::exact(step.step));
+    view! { <Table name="Time by phase" hook=testid::PHASE_TABLE caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="phases"/> }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use planner::wire::{Recovered, Recovering, RunState, RunSummary};
 use crate::findings::coded;
 use crate::format;
 use crate::hub::hub;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::testid;
 
 /// Recoveries that are told one by one, the latest.
@@ -84,37 +85,38 @@ fn rows(known: &RunRecord) -> Vec<Row> {
 fn table(rows: &[Row]) -> impl IntoView + use<> {
     let rate = |row: &Row, seconds| tokens_per_second(row.tokens as f64, seconds).unwrap_or(f64::NAN);
     let first = rows.first().map(|row| rate(row, row.measured));
-    let shown = |row: &Row| {
+    let line = |row: &Row| {
         let measured = rate(row, row.measured);
-        let share = first.map(|first| format!("{:.1}%", 100.0 * measured / first));
-        let dash = || "-".to_owned();
-        view! {
-            <tr data-attempt=row.attempt data-seconds=row.measured.to_string()>
-                <th scope="row">{row.attempt}</th>
-                <td>{row.ranks.map_or_else(|| "all".to_owned(), format::exact)}</td>
-                <td>{row.predicted.map_or_else(dash, format::seconds)}</td>
-                <td>{format::seconds(row.measured)}</td>
-                <td>{row.predicted.map_or_else(dash, |seconds| format::three(rate(row, seconds)))}</td>
-                <td>{format::three(measured)}</td>
-                <td>{share}</td>
-            </tr>
-        }
+        let cells = vec![
+            Cell::exact(row.attempt).as_head(),
+            row.ranks.map_or_else(|| Cell::text("all"), Cell::exact),
+            Cell::number_or(row.predicted, format::seconds, "-"),
+            Cell::number(row.measured, format::seconds(row.measured)),
+            Cell::number_or(row.predicted.map(|seconds| rate(row, seconds)), format::three, "-"),
+            Cell::number(measured, format::three(measured)),
+            Cell::number_or(
+                first.map(|first| measured / first),
+                |share| format!("{:.1}%", 100.0 * share),
+                "",
+            ),
+        ];
+        let seconds = row.measured.to_string();
+        Line::of(cells).mark("data-attempt", row.attempt.to_string()).mark("data-seconds", seconds)
     };
+    let lines = Lines::of(rows.iter().map(line).collect());
+    let heads = [
+        "Attempt",
+        "Ranks",
+        "Step, predicted",
+        "Step, measured",
+        "Tokens/s, predicted",
+        "Tokens/s, measured",
+        "Of the first",
+    ];
+    let columns: Vec<Column> = heads.map(Column::new).into();
+    let caption = "Speed by attempt; the middle of the later half of its steps".to_owned();
     (!rows.is_empty()).then(|| {
-        view! {
-            <div class="table-box" tabindex="0" role="region" aria-label="Speed by attempt">
-                <table class="compare" data-testid=testid::RUN_ATTEMPTS>
-                    <caption>"Speed by attempt; the middle of the later half of its steps"</caption>
-                    <thead><tr>
-                        <th scope="col">"Attempt"</th><th scope="col">"Ranks"</th>
-                        <th scope="col">"Step, predicted"</th><th scope="col">"Step, measured"</th>
-                        <th scope="col">"Tokens/s, predicted"</th><th scope="col">"Tokens/s, measured"</th>
-                        <th scope="col">"Of the first"</th>
-                    </tr></thead>
-                    <tbody>{rows.iter().map(shown).collect_view()}</tbody>
-                </table>
-            </div>
-        }
+        view! { <Table name="Speed by attempt" hook=testid::RUN_ATTEMPTS class="compare" caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="attempts"/> }
     })
 }
 

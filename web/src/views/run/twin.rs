@@ -9,6 +9,7 @@ use planner::{Finding, Plan};
 use crate::findings::{FindingList, plain};
 use crate::format;
 use crate::hub::hub;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::state::store;
 use crate::testid;
 
@@ -73,27 +74,15 @@ fn says(twin: &Twin) -> String {
 #[component]
 fn Smaller(scaled: Vec<Scaled>) -> impl IntoView {
     let summary = format!("What is smaller ({})", scaled.len());
-    let rows = scaled
-        .into_iter()
-        .map(|Scaled { field, from, to }| {
-            view! {
-                <tr>
-                    <th scope="row">{field}</th>
-                    <td>{plain(&from)}</td>
-                    <td>{plain(&to)}</td>
-                </tr>
-            }
-        })
-        .collect_view();
+    let line = |Scaled { field, from, to }| {
+        Line::of(vec![Cell::head(field), Cell::text(plain(&from)), Cell::text(plain(&to))])
+    };
+    let lines = Lines::of(scaled.into_iter().map(line).collect());
+    let columns: Vec<Column> = ["Field", "Plan", "Twin"].map(Column::new).into();
     view! {
         <details>
             <summary>{summary}</summary>
-            <div class="table-box" tabindex="0" role="region" aria-label="What is smaller in the twin">
-                <table>
-                    <thead><tr><th scope="col">"Field"</th><th scope="col">"Plan"</th><th scope="col">"Twin"</th></tr></thead>
-                    <tbody>{rows}</tbody>
-                </table>
-            </div>
+            <Table name="What is smaller in the twin" columns=columns lines=Signal::stored(lines) what="fields"/>
         </details>
     }
 }

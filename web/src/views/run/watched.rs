@@ -7,6 +7,7 @@ use planner::wire::{GpuSample, Iteration, PlanOrigin, RunSource, RunSummary};
 use crate::findings::coded;
 use crate::format;
 use crate::hub::hub;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::testid;
 
 /// Iterations that are compared; of a longer run the latest.
@@ -69,79 +70,66 @@ fn about(source: &RunSource) -> String {
 }
 
 fn table(comparison: &Comparison) -> impl IntoView + use<> {
-    let rows = comparison.rows.iter().map(row).collect_view();
+    let lines = Lines::of(comparison.rows.iter().map(line).collect());
     let caption = format!("{} of {} iterations counted", comparison.counted, comparison.iterations);
+    let columns = vec![
+        Column::new("Quantity"),
+        Column::new("Predicted"),
+        Column::new("Measured"),
+        Column::new("Difference"),
+        Column::word("From"),
+    ];
     (!comparison.rows.is_empty()).then(|| {
-        view! {
-            <div class="table-box" tabindex="0" role="region" aria-label="Predicted and measured">
-                <table class="compare" data-testid=testid::WATCHED_TABLE>
-                    <caption>{caption}</caption>
-                    <thead><tr>
-                        <th scope="col">"Quantity"</th><th scope="col">"Predicted"</th>
-                        <th scope="col">"Measured"</th><th scope="col">"Difference"</th><th scope="col">"From"</th>
-                    </tr></thead>
-                    <tbody>{rows}</tbody>
-                </table>
-            </div>
-        }
+        view! { <Table name="Predicted and measured" hook=testid::WATCHED_TABLE class="compare" caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="quantities"/> }
     })
 }
 
-fn row(row: &Compared) -> impl IntoView + use<> {
-    let difference = row.error.map_or_else(|| "-".to_owned(), format::signed_percent);
-    view! {
-        <tr>
-            <th scope="row">{row.quantity.trim_end_matches("_bytes").replace('_', " ")}</th>
-            <td>{shown(&row.quantity, row.predicted)}</td>
-            <td data-quantity=row.quantity.clone() data-value=row.measured.map(|value| value.to_string())>
-                {shown(&row.quantity, row.measured)}
-            </td>
-            <td>{difference}</td>
-            <td class="word">{row.from.clone()}</td>
-        </tr>
-    }
+fn line(row: &Compared) -> Line {
+    let shown_or_dash = |value: Option<f64>| Cell::number_or(value, |value| shown(&row.quantity, value), "-");
+    let (quantity, value, text) = (row.quantity.clone(), row.measured, shown_or_dash(row.measured));
+    let measured = text.text_of().to_owned();
+    Line::of(vec![
+        Cell::head(row.quantity.trim_end_matches("_bytes").replace('_', " ")),
+        shown_or_dash(row.predicted),
+        text.shows(move || {
+            let value = value.map(|value| value.to_string());
+            view! { <span data-quantity=quantity.clone() data-value=value>{measured.clone()}</span> }
+                .into_any()
+        }),
+        Cell::number_or(row.error, format::signed_percent, "-"),
+        Cell::text(row.from.clone()),
+    ])
 }
 
-fn shown(quantity: &str, value: Option<f64>) -> String {
-    match value {
-        None => "-".to_owned(),
-        Some(bytes) if quantity.ends_with("_bytes") => format::bytes(bytes.max(0.0) as u64),
-        Some(seconds) if quantity == "step_seconds" => format::seconds(seconds),
-        Some(share) if quantity == "mfu" => format!("{:.1}%", 100.0 * share),
-        Some(value) => format::three(value),
+fn shown(quantity: &str, value: f64) -> String {
+    match quantity {
+        bytes if bytes.ends_with("_bytes") => format::bytes(value.max(0.0) as u64),
+        "step_seconds" => format::seconds(value),
+        "mfu" => format!("{:.1}%", 100.0 * value),
+        _ => format::three(value),
     }
 }
 
 fn gpu_table(gpus: &[GpuSample]) -> impl IntoView + use<> {
-    let rows = gpus.iter().map(gpu_row).collect_view();
+    let lines = Lines::of(gpus.iter().map(gpu_line).collect());
+    let mut columns: Vec<Column> =
+        ["GPU", "Memory", "Busy", "Clock, MHz", "Power, W", "Temperature, °C"].map(Column::new).into();
+    columns.push(Column::word("Held down by"));
+    let caption = "GPUs, as their driver tells".to_owned();
     (!gpus.is_empty()).then(|| {
-        view! {
-            <div class="table-box" tabindex="0" role="region" aria-label="GPUs">
-                <table>
-                    <caption>"GPUs, as their driver tells"</caption>
-                    <thead><tr>
-                        <th scope="col">"GPU"</th><th scope="col">"Memory"</th><th scope="col">"Busy"</th>
-                        <th scope="col">"Clock, MHz"</th><th scope="col">"Power, W"</th><th scope="col">"Temperature, °C"</th>
-                        <th scope="col">"Held down by"</th>
-                    </tr></thead>
-                    <tbody>{rows}</tbody>
-                </table>
-            </div>
-        }
+        view! { <Table name="GPUs" caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="GPUs"/> }
     })
 }
 
-fn gpu_row(gpu: &GpuSample) -> impl IntoView + use<> {
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    view! {
-        <tr>
-            <th scope="row">{format!("{} {}", gpu.host, gpu.gpu)}</th>
-            <td>{or_dash(gpu.memory_used_bytes.map(format::bytes))}</td>
-            <td>{or_dash(gpu.utilization.map(|share| format!("{:.0}%", 100.0 * share)))}</td>
-            <td>{or_dash(gpu.sm_clock_mhz.map(format::exact))}</td>
-            <td>{or_dash(gpu.power_watts.map(format::three))}</td>
-            <td>{or_dash(gpu.temperature_c.map(format::three))}</td>
-            <td class="word">{gpu.throttled_by.join(", ")}</td>
-        </tr>
-    }
+fn gpu_line(gpu: &GpuSample) -> Line {
+    let number = |value: Option<f64>, show: fn(f64) -> String| Cell::number_or(value, show, "-");
+    Line::of(vec![
+        Cell::head(format!("{} {}", gpu.host, gpu.gpu)),
+        number(gpu.memory_used_bytes.map(|bytes| bytes as f64), |bytes| format::bytes(bytes as u64)),
+        number(gpu.utilization, |share| format!("{:.0}%", 100.0 * share)),
+        number(gpu.sm_clock_mhz.map(|mhz| mhz as f64), |mhz| format::exact(mhz as u64)),
+        number(gpu.power_watts, format::three),
+        number(gpu.temperature_c, format::three),
+        Cell::text(gpu.throttled_by.join(", ")),
+    ])
 }

@@ -7,8 +7,9 @@ use planner::search::{FitGroup, Remedy, Row, SearchAnswer, Settings};
 
 use crate::findings::{said, sentence};
 use crate::format;
-use crate::frame::VerdictMark;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::testid;
+use crate::views::verdict_cell;
 
 /// Head and reader of a column of sizes.
 type Size = (&'static str, &'static str, fn(&Settings) -> u64);
@@ -23,9 +24,6 @@ const SIZES: [Size; 8] = [
     ("dp", "Data parallel", |chosen| chosen.dp),
     ("mbs", "Sequences of a micro batch", |chosen| chosen.micro_batch_size),
 ];
-
-/// Columns of the table at most, for what reaches over all of them.
-const COLUMNS: usize = SIZES.len() + 13;
 
 /// The settings in a few words, such as `TP 8, PP 4, micro batch 2`.
 pub fn in_words(chosen: &Settings) -> String {
@@ -62,23 +60,24 @@ pub fn Rows(
     let priced = Memo::new(move |_| {
         answer.with(|answer| answer.as_ref().is_some_and(|a| a.rows.iter().any(|row| row.cost.is_some())))
     });
-    let rows = move || {
+    let lines = Signal::derive(move || {
         answer.with(|answer| {
-            let rows = answer.as_ref().map(|answer| answer.rows.clone()).unwrap_or_default();
-            let first_tight = rows.iter().position(|row| row.group == FitGroup::Tight);
-            let said = answer.as_ref().map(|answer| sentence(&answer.tight_in_words())).unwrap_or_default();
-            let row = |(at, row): (usize, Row)| {
-                let line = (Some(at) == first_tight).then(|| {
-                    view! { <tr data-testid=testid::SEARCH_TIGHT><th scope="rowgroup" class="word" colspan=COLUMNS.to_string()>{said.clone()}</th></tr> }
-                });
-                view! {
-                    {line}
-                    <OneRow row=row several=several.get() priced=priced.get() take=take/>
+            let Some(answer) = answer else { return Lines::default() };
+            let (several, priced) = (several.get(), priced.get());
+            let first_tight = answer.rows.iter().position(|row| row.group == FitGroup::Tight);
+            let said = sentence(&answer.tight_in_words());
+            let mut lines = Vec::with_capacity(answer.rows.len() + 1);
+            for (at, row) in answer.rows.iter().enumerate() {
+                if Some(at) == first_tight {
+                    let reach = columns(several, priced).len();
+                    let heading = Cell::head(said.clone()).over(reach).class("word");
+                    lines.push(Line::heading(vec![heading]).mark("data-testid", testid::SEARCH_TIGHT));
                 }
-            };
-            rows.into_iter().enumerate().map(row).collect_view()
+                lines.push(line(row.clone(), several, priced, take));
+            }
+            Lines::of(lines)
         })
-    };
+    });
     let notes = move || {
         let notes =
             answer.with(|answer| answer.as_ref().map(|answer| answer.notes.clone()).unwrap_or_default());
@@ -115,83 +114,76 @@ pub fn Rows(
             })
         })
     };
-    let sizes = SIZES.map(|(id, what, _)| view! { <th scope="col" title=what>{id.to_uppercase()}</th> });
     let there = move || answer.with(|answer| answer.as_ref().is_some_and(|answer| !answer.rows.is_empty()));
     let scope = move || {
         let scope = answer.with(|answer| answer.as_ref().map(|answer| answer.scope.in_words()));
         scope.map(|scope| view! { <p class="note" data-testid=testid::SEARCH_SCOPE>{said(&scope)}</p> })
     };
+    let caption = "A click on a row makes it the plan; undo takes it back. Plans that fit stand before tight ones, and plans that were simulated before those that were not";
     view! {
         {relief}
         {notes}
         {scope}
-        <div class="table-box layouts" tabindex="0" role="region" aria-label="Ranked plans" hidden=move || !there()>
-            <table data-testid=testid::SEARCH_TABLE>
-                <caption>"A click on a row makes it the plan; undo takes it back. Plans that fit stand before tight ones, and plans that were simulated before those that were not"</caption>
-                <thead><tr>
-                    <th scope="col"><span class="visually-hidden">"Choose"</span></th>
-                    <th scope="col">"Step, s"</th>
-                    <th scope="col" title="Of the step: nine of ten">"Likely, s"</th>
-                    <th scope="col" title="Tokens per second and GPU">"Tokens/s/GPU"</th>
-                    <th scope="col">"MFU"</th>
-                    <th scope="col" class="word">"Verdict"</th>
-                    <th scope="col" title="Of the fullest GPU">"Memory, GiB"</th>
-                    <th scope="col" title="Of the memory: nine of ten">"Likely, GiB"</th>
-                    <th scope="col" title="Of the fullest GPU's memory, beside the predicted peak">"Left, %"</th>
-                    {sizes.collect_view()}
-                    <th scope="col" class="word">"Recompute"</th>
-                    <th scope="col" class="word">"Schedule"</th>
-                    {move || several.get().then(|| view! { <th scope="col" class="word">"On"</th> })}
-                    {move || priced.get().then(|| view! { <th scope="col">"Cost of a step"</th> })}
-                </tr></thead>
-                <tbody>{rows}</tbody>
-            </table>
+        <div hidden=move || !there()>
+            <Table name="Ranked plans" hook=testid::SEARCH_TABLE caption=Signal::stored(caption.to_owned())
+                columns=Signal::derive(move || columns(several.get(), priced.get())) lines=lines what="plans"/>
         </div>
     }
 }
 
-#[component]
-fn OneRow(row: Row, several: bool, priced: bool, take: Callback<Row>) -> impl IntoView {
+/// The columns; where rows are on several clusters, and where GPU hours have a price, one more.
+fn columns(several: bool, priced: bool) -> Vec<Column> {
+    let mut columns = vec![
+        Column::buttons("Choose"),
+        Column::new("Step, s"),
+        Column::word("Likely, s").about("Of the step: nine of ten"),
+        Column::new("Tokens/s/GPU").about("Tokens per second and GPU"),
+        Column::new("MFU"),
+        Column::word("Verdict"),
+        Column::new("Memory, GiB").about("Of the fullest GPU"),
+        Column::word("Likely, GiB").about("Of the memory: nine of ten"),
+        Column::new("Left, %").about("Of the fullest GPU's memory, beside the predicted peak"),
+    ];
+    columns.extend(SIZES.map(|(id, what, _)| Column::new(id.to_uppercase()).about(what)));
+    columns.extend([Column::word("Recompute"), Column::word("Schedule")]);
+    columns.extend(several.then(|| Column::word("On")));
+    columns.extend(priced.then(|| Column::new("Cost of a step")));
+    columns
+}
+
+fn line(row: Row, several: bool, priced: bool, take: Callback<Row>) -> Line {
     let chosen = &row.settings;
-    let sizes = SIZES.map(|(.., read)| view! { <td>{format::exact(read(chosen))}</td> }).collect_view();
-    let on = several.then(|| {
-        let strategy = chosen.fsdp_strategy.map_or(String::new(), |one| format!(" {}", one.name()));
-        let text =
-            format!("{} x {}, {}{strategy}", format::exact(row.gpus), chosen.gpu, chosen.runtime.name());
-        view! { <td class="word">{text}</td> }
-    });
-    let cost = priced.then(|| {
-        view! { <td>{row.cost.map_or_else(|| "-".to_owned(), format::three)}</td> }
-    });
     let step = format::three(row.step_seconds);
     let step = if row.simulated { step } else { format!("about {step}") };
-    let likely = row.interval_bytes.map(format::gib).join(" to ");
-    let likely_step = row.interval_seconds.map(format::three).join(" to ");
-    let left = row.left_share().map_or_else(|| "-".to_owned(), |share| format!("{:.1}", 100.0 * share));
-    let recompute = chosen.recompute.0.clone();
+    let label = format!("Use row {}: {}", row.place, in_words(chosen));
+    // The click on the button reaches the row.
+    let button = move || view! { <button class="link" aria-label=label.clone()>"Use"</button> }.into_any();
+    let mut cells = vec![
+        Cell::text("").shows(button),
+        Cell::number(row.step_seconds, step),
+        Cell::text(row.interval_seconds.map(format::three).join(" to ")),
+        Cell::number(row.tokens_per_second_per_gpu, format::three(row.tokens_per_second_per_gpu)),
+        Cell::number_or(row.mfu, |mfu| format!("{:.1} %", mfu * 100.0), "-"),
+        verdict_cell(row.verdict),
+        Cell::gib(row.peak_bytes),
+        Cell::text(row.interval_bytes.map(format::gib).join(" to ")),
+        Cell::number_or(row.left_share(), |share| format!("{:.1}", 100.0 * share), "-"),
+    ];
+    cells.extend(SIZES.iter().map(|(.., read)| Cell::exact(read(chosen))));
     let schedule =
         serde_json::to_value(chosen.schedule).ok().and_then(|name| name.as_str().map(str::to_owned));
-    let label = format!("Use row {}: {}", row.place, in_words(chosen));
-    let verdict = Signal::stored(row.verdict);
-    let group = if row.group == FitGroup::Fits { "fits" } else { "tight" };
-    let mfu = row.mfu.map_or_else(|| "-".to_owned(), |mfu| format!("{:.1} %", mfu * 100.0));
-    let (tokens, memory) = (format::three(row.tokens_per_second_per_gpu), format::gib(row.peak_bytes));
-    view! {
-        <tr class="choosable" data-testid=testid::SEARCH_ROW data-group=group on:click=move |_| take.run(row.clone())>
-            <td class="word"><button class="link" aria-label=label>"Use"</button></td>
-            <td>{step}</td>
-            <td class="word">{likely_step}</td>
-            <td>{tokens}</td>
-            <td>{mfu}</td>
-            <td class="word"><VerdictMark verdict=verdict/></td>
-            <td>{memory}</td>
-            <td class="word">{likely}</td>
-            <td>{left}</td>
-            {sizes}
-            <td class="word">{recompute}</td>
-            <td class="word">{schedule}</td>
-            {on}
-            {cost}
-        </tr>
+    cells.extend([Cell::text(chosen.recompute.0.clone()), Cell::text(schedule.unwrap_or_default())]);
+    if several {
+        let strategy = chosen.fsdp_strategy.map_or(String::new(), |one| format!(" {}", one.name()));
+        let gpus = format::exact(row.gpus);
+        cells.push(Cell::text(format!("{gpus} x {}, {}{strategy}", chosen.gpu, chosen.runtime.name())));
     }
+    if priced {
+        cells.push(Cell::number_or(row.cost, format::three, "-"));
+    }
+    let group = if row.group == FitGroup::Fits { "fits" } else { "tight" };
+    Line::of(cells)
+        .mark("data-testid", testid::SEARCH_ROW)
+        .mark("data-group", group)
+        .click(move || take.run(row.clone()))
 }

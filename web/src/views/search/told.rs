@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::search::{SearchAnswer, Settings};
+use planner::search::{RuleCount, SearchAnswer, Settings};
 
 use super::table::in_words;
 use crate::findings::coded;
 use crate::format;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::search::{Engine, Phase};
 use crate::testid;
 
@@ -92,20 +93,13 @@ pub fn Counts(answer: Memo<Option<Arc<SearchAnswer>>>) -> impl IntoView {
             let left_out = answer.left_out.iter().map(|what| {
                 view! { <p class="note">{format!("Not looked at, because the space is too large: {what}")}</p> }
             });
-            let rules = counts.rules.iter().map(|rule| {
-                view! {
-                    <tr><th scope="row" class="word">{rule.rule.clone()}</th><td>{format::exact(rule.candidates)}</td></tr>
-                }
-            });
+            let rule = |rule: &RuleCount| Line::of(vec![Cell::head(rule.rule.clone()), Cell::exact(rule.candidates)]);
+            let rules = Lines::of(counts.rules.iter().map(rule).collect());
+            let columns = vec![Column::word("Rule"), Column::new("Refused")];
             view! {
                 <details>
                     <summary data-testid=testid::SEARCH_COUNTS>{head}</summary>
-                    <div class="table-box" tabindex="0" role="region" aria-label="Rules that refused candidates">
-                        <table>
-                            <thead><tr><th scope="col" class="word">"Rule"</th><th scope="col">"Refused"</th></tr></thead>
-                            <tbody>{rules.collect_view()}</tbody>
-                        </table>
-                    </div>
+                    <Table name="Rules that refused candidates" columns=columns lines=Signal::stored(rules) what="rules"/>
                 </details>
                 {left_out.collect_view()}
             }

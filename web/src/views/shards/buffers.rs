@@ -7,73 +7,62 @@ use planner::shard::{BufferShard, ParamShard, RankShards};
 
 use super::parts::group_name;
 use crate::format;
+use crate::kit::{Cell, Column, Line, Lines, Table};
+
+/// Head and reader of a column that is summed.
+type Sum = (&'static str, fn(&BufferShard) -> u64);
+
+const SUMS: [Sum; 6] = [
+    ("Elements", |buffer| buffer.elements),
+    ("State elements", BufferShard::state_elements),
+    ("Weights", BufferShard::weights_bytes),
+    ("Gradients", BufferShard::gradients_bytes),
+    ("Optimizer", BufferShard::optimizer_bytes),
+    ("On the host", BufferShard::host_bytes),
+];
 
 /// Elements of a buffer that hold no slice, with a sign: less than nothing would be an error.
-fn padding(shards: &RankShards, number: usize, buffer: &BufferShard) -> String {
+fn padding(shards: &RankShards, number: usize, buffer: &BufferShard) -> Cell {
     let held: u64 =
         shards.params.iter().filter(|param| param.buffer == number).map(ParamShard::elements).sum();
     match buffer.elements.checked_sub(held) {
-        Some(rest) => format::exact(rest),
-        None => format!("-{}", format::exact(held - buffer.elements)),
+        Some(rest) => Cell::exact(rest),
+        None => {
+            let lacking = held - buffer.elements;
+            Cell::number(-(lacking as f64), format!("-{}", format::exact(lacking)))
+        }
     }
 }
 
 /// The table.
 #[component]
 pub fn Buffers(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
-    let rows = move || {
-        shards.get().map(|shards| {
-            let split = shards.buffers.iter().any(|buffer| buffer.expert);
-            let row = |(number, buffer): (usize, &BufferShard)| {
-                let what = match buffer.expert {
-                    true => "routed experts",
-                    false if split => "all but routed experts",
-                    false => "all parameters",
-                };
-                view! {
-                    <tr>
-                        <th scope="row">{number}</th>
-                        <td class="word">{what}</td>
-                        <td class="word">{group_name(buffer.group)}</td>
-                        <td>{format::exact(buffer.elements)}</td>
-                        <td>{padding(&shards, number, buffer)}</td>
-                        <td>{format::exact(buffer.state_elements())}</td>
-                        <td>{format::exact(buffer.weights_bytes())}</td>
-                        <td>{format::exact(buffer.gradients_bytes())}</td>
-                        <td>{format::exact(buffer.optimizer_bytes())}</td>
-                        <td>{format::exact(buffer.host_bytes())}</td>
-                    </tr>
-                }
+    let lines = Signal::derive(move || {
+        let Some(shards) = shards.get() else { return Lines::default() };
+        let split = shards.buffers.iter().any(|buffer| buffer.expert);
+        let line = |(number, buffer): (usize, &BufferShard)| {
+            let what = match buffer.expert {
+                true => "routed experts",
+                false if split => "all but routed experts",
+                false => "all parameters",
             };
-            shards.buffers.iter().enumerate().map(row).collect_view()
-        })
-    };
-    let total = move |read: fn(&BufferShard) -> u64| {
-        move || {
-            shards.with(|shards| {
-                let buffers = shards.as_ref().map(|shards| shards.buffers.as_slice()).unwrap_or_default();
-                format::exact(buffers.iter().map(read).sum())
-            })
-        }
-    };
-    view! {
-        <div class="table-box" tabindex="0" role="region" aria-label="Buffers of the rank">
-            <table class="buffers">
-                <caption>"Buffers, in bytes of weights, gradients and optimizer state on the GPU, and of all three on the host"</caption>
-                <thead><tr>
-                    <th scope="col">"Buffer"</th><th scope="col" class="word">"Holds"</th><th scope="col" class="word">"Reduced over"</th>
-                    <th scope="col">"Elements"</th><th scope="col">"Padding"</th><th scope="col">"State elements"</th>
-                    <th scope="col">"Weights"</th><th scope="col">"Gradients"</th><th scope="col">"Optimizer"</th>
-                    <th scope="col">"On the host"</th>
-                </tr></thead>
-                <tbody>{rows}</tbody>
-                <tfoot><tr>
-                    <th scope="row" colspan="3">"All"</th>
-                    <td>{total(|buffer| buffer.elements)}</td><td></td><td>{total(BufferShard::state_elements)}</td>
-                    <td>{total(BufferShard::weights_bytes)}</td><td>{total(BufferShard::gradients_bytes)}</td>
-                    <td>{total(BufferShard::optimizer_bytes)}</td><td>{total(BufferShard::host_bytes)}</td>
-                </tr></tfoot>
-            </table>
-        </div>
-    }
+            let mut cells = vec![
+                Cell::exact(number as u64).as_head(),
+                Cell::text(what),
+                Cell::text(group_name(buffer.group)),
+            ];
+            cells.extend(SUMS.map(|(_, read)| Cell::exact(read(buffer))));
+            cells.insert(4, padding(&shards, number, buffer));
+            Line::of(cells)
+        };
+        let mut sums = vec![Cell::head("All").over(3)];
+        sums.extend(SUMS.map(|(_, read)| Cell::exact(shards.buffers.iter().map(read).sum())));
+        sums.insert(2, Cell::text(""));
+        Lines::of(shards.buffers.iter().enumerate().map(line).collect()).foot(sums)
+    });
+    let mut columns = vec![Column::new("Buffer"), Column::word("Holds"), Column::word("Reduced over")];
+    columns.extend(SUMS.map(|(head, _)| Column::new(head)));
+    columns.insert(4, Column::new("Padding"));
+    let caption = "Buffers, in bytes of weights, gradients and optimizer state on the GPU, and of all three on the host";
+    view! { <Table name="Buffers of the rank" class="buffers" caption=Signal::stored(caption.to_owned()) columns=columns lines=lines what="buffers"/> }
 }

@@ -11,7 +11,6 @@ use planner::shard::RankShards;
 use planner::wire::MemoryAnswer;
 
 use super::NotYet;
-use crate::browser;
 use crate::format;
 use crate::state::store;
 use crate::testid;
@@ -79,14 +78,6 @@ pub fn ShardsView() -> impl IntoView {
             Err(message) => store.say(message),
         }
     };
-    let save = move |_| {
-        shards.with_untracked(|shards| {
-            if let Some(shards) = shards {
-                let name = format!("shards-rank-{}.csv", shards.rank);
-                browser::download(&name, "text/csv", &parts::to_csv(shards));
-            }
-        });
-    };
     move || {
         if !present.get() {
             return view! { <NotYet what="The list of slices"/> }.into_any();
@@ -101,7 +92,6 @@ pub fn ShardsView() -> impl IntoView {
                             on:change=move |event| ask(event_target_value(&event))/>
                     </label>
                     <button on:click=move |_| asked.set(None)>"Fullest"</button>
-                    <button data-testid=testid::SHARDS_CSV on:click=save>"CSV"</button>
                 </div>
             </div>
             <ShardTable shards=shards/>

@@ -5,6 +5,8 @@ use std::ops::Range;
 use planner::layout::GroupKind;
 use planner::shard::{ParamShard, RankShards};
 
+use crate::kit::Sheet;
+
 /// Slices of one layer, which follow each other in the rank's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
@@ -80,26 +82,34 @@ pub fn shape(sizes: &[u64]) -> String {
 }
 
 /// All slices, one a line.
-pub fn to_csv(shards: &RankShards) -> String {
+pub fn write_slices(shards: &RankShards, sheet: &mut Sheet) {
     let joined = |sizes: &[u64]| sizes.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
-    let mut text =
-        String::from("name,layer,shape,local_shape,offset,cut_by,buffer,buffer_offset,elements,bytes\n");
+    sheet.row(&[
+        &"name",
+        &"layer",
+        &"shape",
+        &"local_shape",
+        &"offset",
+        &"cut_by",
+        &"buffer",
+        &"buffer_offset",
+        &"elements",
+        &"bytes",
+    ]);
     for param in &shards.params {
-        text.push_str(&format!(
-            "{},{},{},{},{},{},{},{},{},{}\n",
-            param.name,
-            param.layer.map(|layer| layer.to_string()).unwrap_or_default(),
-            joined(&param.shape),
-            joined(&param.local_shape),
-            joined(&param.offset),
-            cut_of(param).replace(", ", " "),
-            param.buffer,
-            param.buffer_offset,
-            param.elements(),
-            bytes_of(shards, param),
-        ));
+        sheet.row(&[
+            &param.name,
+            &param.layer.map(|layer| layer.to_string()).unwrap_or_default(),
+            &joined(&param.shape),
+            &joined(&param.local_shape),
+            &joined(&param.offset),
+            &cut_of(param).replace(", ", " "),
+            &param.buffer,
+            &param.buffer_offset,
+            &param.elements(),
+            &bytes_of(shards, param),
+        ]);
     }
-    text
 }
 
 #[cfg(test)]
@@ -137,11 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn the_csv_has_a_line_per_slice() {
+    fn the_file_has_a_line_per_slice() {
         let shards = shards("megatron", 0);
-        let csv = to_csv(&shards);
-        assert_eq!(csv.lines().count(), shards.params.len() + 1);
-        let columns = csv.lines().next().unwrap().split(',').count();
-        assert!(csv.lines().all(|line| line.split(',').count() == columns), "{csv}");
+        let mut sheet = Sheet::csv();
+        write_slices(&shards, &mut sheet);
+        let text = sheet.text();
+        assert_eq!(text.lines().count(), shards.params.len() + 1);
+        let columns = text.lines().next().unwrap().split(',').count();
+        assert!(text.lines().all(|line| line.split(',').count() == columns), "{text}");
     }
 }

@@ -6,30 +6,27 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::shard::{ParamShard, RankShards};
 
-use super::parts::{Part, bytes_of, cut_of, parts, shape};
+use super::parts::{Part, bytes_of, cut_of, parts, shape, write_slices};
 use super::weights_bytes;
 use crate::format;
+use crate::kit::{Cell, Column, Line, Lines, Order, Sheet, Table};
 use crate::testid;
-use crate::views::pager::{Pager, rows_of_page};
-
-/// Lines on screen.
-const PAGE: usize = 200;
 
 /// A line of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum Which {
     /// A part, by its number.
     Part(usize),
     /// A slice, by its number.
     Slice(usize),
 }
 
-fn lines(parts: &[Part], open: &BTreeSet<usize>) -> Vec<Line> {
+fn lines(parts: &[Part], open: &BTreeSet<usize>) -> Vec<Which> {
     let mut lines = Vec::new();
     for (number, part) in parts.iter().enumerate() {
-        lines.push(Line::Part(number));
+        lines.push(Which::Part(number));
         if open.contains(&number) {
-            lines.extend(part.slices.clone().map(Line::Slice));
+            lines.extend(part.slices.clone().map(Which::Slice));
         }
     }
     lines
@@ -43,61 +40,73 @@ pub fn ShardTable(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
     });
     // What stands outside of the layers and the first of them.
     let open = RwSignal::new(BTreeSet::from([0usize, 1]));
-    let page = RwSignal::new(0usize);
-    let on_screen = Memo::new(move |_| {
-        let lines = all_parts.with(|parts| open.with(|open| lines(parts, open)));
-        (lines.len(), lines[rows_of_page(page.get(), lines.len(), PAGE)].to_vec())
-    });
+    let order = Order::default();
+    let wanted = Memo::new(move |_| all_parts.with(|parts| open.with(|open| lines(parts, open))));
     let open_all = move |_| open.set((0..all_parts.with_untracked(|parts| parts.len())).collect());
     let close_all = move |_| {
         open.set(BTreeSet::new());
-        page.set(0);
+        order.page.set(0);
     };
-    let rows = move || {
-        let (shards, parts) = (shards.get(), all_parts.get());
-        let Some(shards) = shards else { return Vec::new() };
-        let row = |line| match line {
-            Line::Part(number) => parts.get(number).map(|part| part_row(number, part, open)).into_any(),
-            Line::Slice(number) => {
-                shards.params.get(number).map(|param| slice_row(&shards, param)).into_any()
+    let lines = Signal::derive(move || {
+        let (shards, parts, wanted) = (shards.get(), all_parts.get(), wanted.get());
+        let Some(shards) = shards else { return Lines::default() };
+        let count = wanted.len();
+        let foot = vec![
+            Cell::head(format!("All {} slices", format::exact(shards.params.len() as u64))).over(6),
+            Cell::exact(parts.iter().map(|part| part.elements).sum()),
+            Cell::exact(parts.iter().map(|part| part.bytes).sum()),
+        ];
+        let line = move |number: usize| match wanted.get(number) {
+            Some(&Which::Part(number)) => {
+                parts.get(number).map_or_else(Line::default, |part| part_line(number, part, open))
             }
+            Some(&Which::Slice(number)) => {
+                shards.params.get(number).map_or_else(Line::default, |param| slice_line(&shards, param))
+            }
+            None => Line::default(),
         };
-        on_screen.get().1.into_iter().map(row).collect::<Vec<_>>()
-    };
+        Lines::written(count, line).foot(foot)
+    });
     let elements = move || all_parts.with(|parts| parts.iter().map(|part| part.elements).sum::<u64>());
-    let bytes = move || all_parts.with(|parts| parts.iter().map(|part| part.bytes).sum::<u64>());
-    let of = move |read: fn(&RankShards) -> u64| {
-        move || shards.with(|shards| shards.as_ref().map(|shards| read(shards)).unwrap_or_default())
+    let word = |head| Column::word(head).unsorted();
+    let number = |head| Column::new(head).unsorted();
+    let shape_of = |head| Column::new(head).class("shape-of").unsorted();
+    let columns = vec![
+        Column::new("Parameter").class("name").unsorted(),
+        shape_of("Whole"),
+        shape_of("Here"),
+        shape_of("From"),
+        word("Cut by"),
+        number("Buffer"),
+        number("Elements"),
+        number("Bytes"),
+    ];
+    let mark = |read: fn(&RankShards) -> u64| {
+        Signal::derive(move || shards.with(|shards| shards.as_ref().map_or(0, |one| read(one))).to_string())
     };
-    let weights = of(weights_bytes);
-    let rank = of(|shards| shards.rank);
-    let slices = of(|shards| shards.params.len() as u64);
+    let marks = vec![
+        ("data-rank", mark(|shards| shards.rank)),
+        ("data-slices", mark(|shards| shards.params.len() as u64)),
+        ("data-elements", Signal::derive(move || elements().to_string())),
+        ("data-weights-bytes", mark(weights_bytes)),
+    ];
+    // All slices, whichever are on screen.
+    let file = Callback::new(move |mut sheet: Sheet| {
+        shards.with_untracked(|shards| shards.iter().for_each(|shards| write_slices(shards, &mut sheet)));
+        sheet
+    });
+    let caption = Signal::stored("Slices in the order of the forward pass".to_owned());
     view! {
         <div class="row">
             <button data-testid=testid::SHARDS_OPEN on:click=open_all>"Open all layers"</button>
             <button on:click=close_all>"Close all"</button>
-            <Pager page=page rows=Signal::derive(move || on_screen.with(|(count, _)| *count)) size=PAGE what="lines"/>
         </div>
-        <div class="table-box tall" tabindex="0" role="region" aria-label="Slices of the rank">
-            <table class="shards" data-testid=testid::SHARDS_TABLE data-rank=move || rank().to_string()
-                data-slices=move || slices().to_string() data-elements=move || elements().to_string()
-                data-weights-bytes=move || weights().to_string()>
-                <caption>"Slices in the order of the forward pass"</caption>
-                <thead><tr>
-                    <th scope="col">"Parameter"</th><th scope="col" class="word">"Whole"</th><th scope="col" class="word">"Here"</th><th scope="col" class="word">"From"</th>
-                    <th scope="col" class="word">"Cut by"</th><th scope="col">"Buffer"</th><th scope="col">"Elements"</th><th scope="col">"Bytes"</th>
-                </tr></thead>
-                <tbody>{rows}</tbody>
-                <tfoot><tr>
-                    <th scope="row" colspan="6">{move || format!("All {} slices", format::exact(slices()))}</th>
-                    <td>{move || format::exact(elements())}</td><td>{move || format::exact(bytes())}</td>
-                </tr></tfoot>
-            </table>
-        </div>
+        <Table name="Slices of the rank" hook=testid::SHARDS_TABLE class="shards" tall=true marks=marks caption=caption columns=columns
+            lines=lines order=order file=file/>
     }
 }
 
-fn part_row(number: usize, part: &Part, open: RwSignal<BTreeSet<usize>>) -> impl IntoView + use<> {
+fn part_line(number: usize, part: &Part, open: RwSignal<BTreeSet<usize>>) -> Line {
     let title = part.title();
     let slices = match part.slices.len() {
         1 => "1 slice".to_owned(),
@@ -111,31 +120,36 @@ fn part_row(number: usize, part: &Part, open: RwSignal<BTreeSet<usize>>) -> impl
             }
         });
     };
-    view! {
-        <tr class="part">
-            <th scope="rowgroup" colspan="6">
-                <button class="link" aria-expanded=move || is_open().to_string() on:click=toggle>
-                    <span class="chevron" class:open=is_open aria-hidden="true"></span>{title}
-                </button>
-                " "<span class="note">{slices}</span>
-            </th>
-            <td>{format::exact(part.elements)}</td><td>{format::exact(part.bytes)}</td>
-        </tr>
-    }
+    let name = move || {
+        view! {
+            <button class="link" aria-expanded=move || is_open().to_string() on:click=toggle>
+                <span class="chevron" class:open=is_open aria-hidden="true"></span>{title.clone()}
+            </button>
+            " "<span class="note">{slices.clone()}</span>
+        }
+        .into_any()
+    };
+    Line::heading(vec![
+        Cell::head("").over(6).class("word").shows(name),
+        Cell::exact(part.elements),
+        Cell::exact(part.bytes),
+    ])
 }
 
-fn slice_row(shards: &RankShards, param: &ParamShard) -> impl IntoView + use<> {
-    view! {
-        <tr data-testid=testid::SHARD_ROW data-name=param.name.clone() data-elements=param.elements().to_string()>
-            <th scope="row" class="name">{param.name.clone()}</th>
-            <td class="shape-of">{shape(&param.shape)}</td>
-            <td class="shape-of">{shape(&param.local_shape)}</td>
-            <td class="shape-of">{shape(&param.offset)}</td>
-            <td class="word">{cut_of(param)}</td>
-            <td>{format!("{} + {}", param.buffer, format::exact(param.buffer_offset))}</td>
-            <td>{format::exact(param.elements())}</td><td>{format::exact(bytes_of(shards, param))}</td>
-        </tr>
-    }
+fn slice_line(shards: &RankShards, param: &ParamShard) -> Line {
+    Line::of(vec![
+        Cell::head(param.name.clone()),
+        Cell::text(shape(&param.shape)),
+        Cell::text(shape(&param.local_shape)),
+        Cell::text(shape(&param.offset)),
+        Cell::text(cut_of(param)),
+        Cell::text(format!("{} + {}", param.buffer, format::exact(param.buffer_offset))),
+        Cell::exact(param.elements()),
+        Cell::exact(bytes_of(shards, param)),
+    ])
+    .mark("data-testid", testid::SHARD_ROW)
+    .mark("data-name", param.name.clone())
+    .mark("data-elements", param.elements().to_string())
 }
 
 #[cfg(test)]
@@ -146,7 +160,7 @@ mod tests {
     fn an_open_part_shows_its_slices() {
         let part = |slices| Part { layer: None, slices, elements: 0, bytes: 0 };
         let parts = [part(0..2), part(2..3)];
-        assert_eq!(lines(&parts, &BTreeSet::new()), [Line::Part(0), Line::Part(1)]);
-        assert_eq!(lines(&parts, &BTreeSet::from([1])), [Line::Part(0), Line::Part(1), Line::Slice(2)]);
+        assert_eq!(lines(&parts, &BTreeSet::new()), [Which::Part(0), Which::Part(1)]);
+        assert_eq!(lines(&parts, &BTreeSet::from([1])), [Which::Part(0), Which::Part(1), Which::Slice(2)]);
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::wire::TimeAnswer;
 
-use crate::browser;
 use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment, Unit};
 use crate::format;
 use crate::frame::Figure;
+use crate::kit::{Cell, Column, Line, Lines, Table};
 use crate::state::store;
 use crate::testid;
 use crate::timeline::words::seconds;
@@ -133,52 +133,45 @@ pub fn Breakdown() -> impl IntoView {
         let bars = time.with(|time| time.as_ref().map(bars).unwrap_or_default());
         Arc::new(move |width| bars.draw(width)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
     });
-    let save_csv = move |_| {
-        if let Some(time) = time.get_untracked() {
-            let lines = parts(&time).map(|(name, seconds)| format!("{name},{seconds}\n"));
-            let text: String = std::iter::once("part,seconds\n".to_owned()).chain(lines).collect();
-            browser::download("step.csv", "text/csv", &text);
-        }
-    };
     let table = RwSignal::new(false);
     let present = Memo::new(move |_| time.with(Option::is_some));
     move || {
         present.get().then(|| {
             view! {
                 <ChartView id=testid::BREAKDOWN_CHART title=title alternative=alternative draw=draw export=true>
-                    <button class="quiet" on:click=save_csv>"CSV"</button>
                     <button class="quiet" aria-expanded=move || table.get().to_string()
                         on:click=move |_| table.update(|open| *open = !*open)>
                         {move || if table.get() { "Hide the table" } else { "Table" }}
                     </button>
                 </ChartView>
                 <Legend items=LEGEND/>
-                {move || table.get().then(|| view! { <Table time=time/> })}
+                {move || table.get().then(|| view! { <Parts time=time/><Parts time=time/> })}
             }
         })
     }
 }
 
+/// Seconds of a step, part by part.
 #[component]
-fn Table(time: Memo<Option<TimeAnswer>>) -> impl IntoView {
-    move || {
-        let time = time.get()?;
-        let rows = parts(&time)
-            .map(|(name, value)| {
-                let share = format!("{} %", format::three(100.0 * value / time.step_seconds));
-                view! { <tr><th scope="row">{capital(name)}</th><td>{value}</td><td>{share}</td></tr> }
-            })
-            .collect::<Vec<_>>();
-        Some(view! {
-            <div class="table-box" tabindex="0" role="region" aria-label="Seconds of a step">
-                <table data-testid=testid::BREAKDOWN_TABLE>
-                    <thead><tr><th scope="col">"Part of the step"</th><th scope="col">"Seconds"</th><th scope="col">"Share"</th></tr></thead>
-                    <tbody>{rows}</tbody>
-                    <tfoot><tr><th scope="row">"Step"</th><td>{time.step_seconds}</td><td>"100 %"</td></tr></tfoot>
-                </table>
-            </div>
-        })
-    }
+fn Parts(time: Memo<Option<TimeAnswer>>) -> impl IntoView {
+    let lines = Signal::derive(move || {
+        let Some(time) = time.get() else { return Lines::default() };
+        let line = |(name, seconds): (&str, f64)| {
+            let share = seconds / time.step_seconds;
+            Line::of(vec![
+                Cell::head(capital(name)),
+                Cell::number(seconds, seconds.to_string()),
+                Cell::number(share, format!("{} %", format::three(100.0 * share))),
+            ])
+        };
+        Lines::of(parts(&time).map(line).collect()).foot(vec![
+            Cell::head("Step"),
+            Cell::text(time.step_seconds.to_string()),
+            Cell::text("100 %"),
+        ])
+    });
+    let columns = vec![Column::new("Part of the step"), Column::new("Seconds"), Column::new("Share")];
+    view! { <Table name="Seconds of a step" hook=testid::BREAKDOWN_TABLE columns=columns lines=lines what="parts"/> }
 }
 
 /// Parts that take any time, in the answer's order.

@@ -20,12 +20,13 @@ use crate::canvas::screen::{self, Screen, Shared};
 use crate::findings::coded;
 use crate::format;
 use crate::hub::hub;
+use crate::kit::Sheet;
 use crate::state::store;
 use crate::testid;
 use crate::timeline::scene::{Drawn, Lines, Place, Which};
 use crate::timeline::words::seconds;
 use breakdown::{Breakdown, TimeFacts};
-use table::{StageTable, to_csv};
+use table::{StageTable, write_actions};
 
 const LABELS: Labels = Labels {
     hook: testid::TIMELINE,
@@ -156,7 +157,9 @@ fn Picture(drawn: Memo<Arc<Drawn>>, children: Children) -> impl IntoView {
     };
     let save_csv = move |_| {
         if let Some(line) = drawn.with_untracked(|drawn| drawn.predicted.clone()) {
-            browser::download("timeline.csv", "text/csv", &to_csv(&line));
+            let mut sheet = Sheet::csv();
+            write_actions(&line, &mut sheet);
+            browser::download("timeline.csv", "text/csv", &sheet.text());
         }
     };
     let save_svg = move |_| {
