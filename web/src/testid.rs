@@ -127,7 +127,7 @@ pub const PHASES_CLASS: &str = "phases-class";
 pub const SIZING: &str = "sizing";
 /// That table.
 pub const SIZING_TABLE: &str = "sizing-table";
-/// One of its rows; `data-layout` is TP-EP-GPUs.
+/// One of its rows; `data-of` is TP-EP-GPUs.
 pub const SIZING_ROW: &str = "sizing-row";
 /// The panel that says where a number comes from.
 pub const WHY_PANEL: &str = "why-panel";
@@ -198,7 +198,7 @@ pub const TIMELINE_PATH: &str = "timeline-path";
 pub const TIMELINE_TABLE: &str = "timeline-table";
 /// The table of valid layouts; carries `data-count` (all of them) and `data-kept` (those that pass the filters).
 pub const LAYOUTS_TABLE: &str = "layouts-table";
-/// A row of it: a click makes it the plan. Carries `data-layout`, tp-cp-pp-vpp-ep-etp, and `aria-current` on the plan's.
+/// A row of it: a click makes it the plan. Carries `data-of`, tp-cp-pp-vpp-ep-etp, and `aria-current` on the plan's.
 pub const LAYOUT_ROW: &str = "layout-row";
 /// A filter by an axis; the full hook is `layouts-filter-tp` and so on.
 pub const LAYOUTS_FILTER: &str = "layouts-filter-";
@@ -207,7 +207,7 @@ pub const SHARDS_RANK: &str = "shards-rank";
 /// The slices of a rank; carries `data-rank`, `data-slices`, `data-elements` and `data-weights-bytes` (buffer
 /// padding included).
 pub const SHARDS_TABLE: &str = "shards-table";
-/// A slice in it; carries `data-name` and `data-elements`.
+/// A slice in it; `data-of` is its name.
 pub const SHARD_ROW: &str = "shard-row";
 /// Opens all layers.
 pub const SHARDS_OPEN: &str = "shards-open";
@@ -306,8 +306,10 @@ pub const RUN_MAP_SAYS: &str = "run-map-says";
 pub const RUN_MAP_TOLD: &str = "run-map-told";
 /// Has the shown run return to its whole plan.
 pub const RUN_WHOLE: &str = "run-whole";
-/// Predicted and measured speed by attempt; rows carry `data-attempt`.
+/// Predicted and measured speed by attempt.
 pub const RUN_ATTEMPTS: &str = "run-attempts";
+/// A row of it; `data-of` is the attempt.
+pub const RUN_ATTEMPT: &str = "run-attempt";
 /// Stops the shown run.
 pub const RUN_STOP: &str = "run-stop";
 /// State word of the shown run: `running`, `completed`, `stopped`, `failed`, `lost`.

@@ -52,7 +52,7 @@ async fn layouts_are_the_command_lines_and_one_click_from_being_the_plan() -> Re
     browser.number_when("layouts-table", "data-count", SOON, |shown| shown == count).await?;
 
     // All pages together are the command line's list, in its order.
-    let rows = on_all_pages(&browser, "layout-row", "row.dataset.layout").await?;
+    let rows = on_all_pages(&browser, "layout-row", "row.dataset.of").await?;
     let key = |layout: &Value| {
         ["tp", "cp", "pp", "vpp", "ep", "etp"].map(|axis| layout[axis].to_string()).join("-")
     };
@@ -67,8 +67,8 @@ async fn layouts_are_the_command_lines_and_one_click_from_being_the_plan() -> Re
     // A click makes a row the plan, and undo takes it back.
     let before = browser.text("answer-peak").await?;
     let chosen = key(staged[0]);
-    browser.selected(&format!("[data-layout='{chosen}']")).await?.click().await?;
-    browser.selected(&format!("[data-layout='{chosen}'][aria-current=true]")).await?;
+    browser.selected(&format!("[data-of='{chosen}']")).await?.click().await?;
+    browser.selected(&format!("[data-of='{chosen}'][aria-current=true]")).await?;
     browser.text_when("answer-peak", SOON, |peak| peak != before).await?;
     let shown = browser.element("field-layout-pp").await?.prop("value").await?;
     ensure!(shown.as_deref() == Some("2"), "the form shows {shown:?} stages");
@@ -114,7 +114,7 @@ async fn slices_of_a_rank_are_the_command_lines() -> Result<()> {
         let total: u64 = params.iter().map(elements).sum();
         browser.number_when("shards-table", "data-elements", SOON, |shown| shown == total as f64).await?;
         browser.click("shards-open").await?;
-        let slice = "[row.dataset.name, Number(row.dataset.elements)]";
+        let slice = "[row.cells[0].textContent, Number(row.cells[6].textContent.replaceAll(',', ''))]";
         let rows = on_all_pages(&browser, "shard-row", slice).await?;
         let expected: Vec<Value> =
             params.iter().map(|param| json!([param["name"], elements(param)])).collect();

@@ -145,7 +145,7 @@ async fn a_rank_is_marked_dead_and_the_run_goes_on_and_returns_to_its_whole_plan
     ensure!(told.contains("Attempt 2"), "{told}");
     let at = browser.number_when("step-value", "data-value", SOON, |_| true).await?;
     browser.number_when("step-value", "data-value", LONG, |step| step >= at + 4.0).await?;
-    let row = "[data-testid=run-attempts] [data-attempt='2']";
+    let row = "[data-testid=run-attempt][data-of='2']";
     browser.any_text_when(row, SOON, |text| text.contains('%')).await?;
     ensure!(browser.elements("mark-dead").await?.len() == 3, "three ranks go on");
     browser.screenshot("run-after-a-failure").await?;
@@ -156,9 +156,7 @@ async fn a_rank_is_marked_dead_and_the_run_goes_on_and_returns_to_its_whole_plan
             text.contains("Attempt 3") && text.contains("after the stop")
         })
         .await?;
-    browser
-        .any_text_when("[data-testid=run-attempts] [data-attempt='3']", LONG, |text| text.contains('%'))
-        .await?;
+    browser.any_text_when("[data-testid=run-attempt][data-of='3']", LONG, |text| text.contains('%')).await?;
     browser.screenshot("run-with-its-whole-plan-again").await?;
     browser.click("run-stop").await?;
     browser.text_when("run-state", LONG, |text| text.contains("stopped")).await?;

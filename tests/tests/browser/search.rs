@@ -67,7 +67,7 @@ async fn a_search_in_the_page_finds_what_the_command_finds() -> Result<()> {
     ensure!(rows.len() == answer["rows"].as_array().context("rows")?.len(), "{} rows", rows.len());
     // Those that fit stand first, then a line, then tight ones.
     let script =
-        "return [...document.querySelectorAll('[data-testid=search-row]')].map(row => row.dataset.group)";
+        "return [...document.querySelectorAll('[data-testid=search-row]')].map(row => row.dataset.of)";
     let groups = browser.script(script).await?;
     let expected: Vec<&Value> =
         answer["rows"].as_array().into_iter().flatten().map(|row| &row["group"]).collect();

@@ -6,8 +6,8 @@ mod pager;
 mod sheet;
 mod table;
 
-pub use cell::{Cell, Column, Line, Lines};
+pub use cell::{Column, Line, Lines};
 pub use drop_zone::{DropZone, FileButton};
 pub use pager::rows_of_page;
 pub use sheet::Sheet;
-pub use table::{Order, Table};
+pub use table::{Order, ROWS, Table};

@@ -1,17 +1,15 @@
 //! A table on the page: a click on a head sorts it, it is copied or saved as it is sorted, and a bounded number of lines is on
 //! screen.
 
-use leptos::attr::any_attribute::{AnyAttribute, IntoAnyAttribute};
-use leptos::attr::custom::custom_attribute;
 use leptos::prelude::*;
 
 use super::Sheet;
-use super::cell::{Cell, Column, Line, Lines};
+use super::cell::{Cell, Column, Line, Lines, Parts};
 use super::pager::{Pager, rows_of_page};
 use crate::browser;
 
 /// Lines on screen at most, where a table does not say.
-const PAGE: usize = 200;
+pub const ROWS: usize = 200;
 /// How long a button says what it did, in milliseconds.
 const SAID: u32 = 2_000;
 
@@ -24,139 +22,176 @@ pub struct Order {
     pub page: RwSignal<usize>,
 }
 
-impl Default for Order {
-    fn default() -> Order {
+impl Order {
+    /// As lines come, from the first.
+    pub fn new() -> Order {
         Order { by: RwSignal::new(None), page: RwSignal::new(0) }
     }
 }
 
-/// Numbers of lines, in order.
-fn shown_lines(lines: Signal<Lines>, order: Order) -> Memo<Vec<usize>> {
-    Memo::new(move |_| lines.with(|lines| lines.sorted(order.by.get())))
+/// A table that is to be shown.
+pub struct Table(Box<Shown>);
+
+/// What it is.
+struct Shown {
+    name: &'static str,
+    hook: &'static str,
+    class: &'static str,
+    caption: Option<Signal<String>>,
+    tall: bool,
+    page: usize,
+    what: &'static str,
+    order: Order,
+    places: Option<Memo<Vec<usize>>>,
+    file: Option<Callback<Sheet, Sheet>>,
 }
 
-/// A table.
-#[component]
-pub fn Table(
-    /// What it is of: its name for who does not see it, and its file's.
-    name: &'static str,
-    /// Its columns.
-    #[prop(into)]
-    columns: Signal<Vec<Column>>,
-    /// Its lines.
-    #[prop(into)]
-    lines: Signal<Lines>,
+impl Table {
+    /// Its name, for who does not see it and for its file; the test hook, if it has one.
+    pub fn new(name: &'static str, hook: &'static str) -> Table {
+        Table(Box::new(Shown {
+            name,
+            hook,
+            class: "",
+            caption: None,
+            tall: false,
+            page: ROWS,
+            what: "lines",
+            order: Order::new(),
+            places: None,
+            file: None,
+        }))
+    }
+
     /// What stands over it.
-    #[prop(optional, into)]
-    caption: Option<Signal<String>>,
-    /// Test hook.
-    #[prop(optional)]
-    hook: &'static str,
-    /// Other attributes that tests look for.
-    #[prop(optional)]
-    marks: Vec<(&'static str, Signal<String>)>,
-    /// Of the table's look.
-    #[prop(optional)]
-    class: &'static str,
-    /// Whether it scrolls in a box of bounded height.
-    #[prop(optional)]
-    tall: bool,
-    /// Lines on screen at most.
-    #[prop(default = PAGE)]
-    page: usize,
-    /// What the lines are, in the plural.
-    #[prop(default = "lines")]
-    what: &'static str,
-    /// Kept by the view, if it is.
-    #[prop(default = Order::default())]
-    order: Order,
-    /// Its lines in that order, where the view has them.
-    #[prop(optional)]
-    shown: Option<Memo<Vec<usize>>>,
+    pub fn caption(mut self, caption: impl Into<Signal<String>>) -> Table {
+        self.0.caption = Some(caption.into());
+        self
+    }
+
+    /// A class of its look.
+    pub fn class(mut self, class: &'static str) -> Table {
+        self.0.class = class;
+        self
+    }
+
+    /// It scrolls in a box of bounded height.
+    pub fn tall(mut self) -> Table {
+        self.0.tall = true;
+        self
+    }
+
+    /// What its lines are, in the plural, and how many are on screen at most.
+    pub fn pages(mut self, what: &'static str, page: usize) -> Table {
+        self.0.what = what;
+        self.0.page = page;
+        self
+    }
+
+    /// The view keeps the order.
+    pub fn order(mut self, order: Order) -> Table {
+        self.0.order = order;
+        self
+    }
+
+    /// The view knows which line stands at which place in that order.
+    pub fn places(mut self, places: Memo<Vec<usize>>) -> Table {
+        self.0.places = Some(places);
+        self
+    }
+
     /// What is saved and copied in place of the lines.
-    #[prop(optional)]
-    file: Option<Callback<Sheet, Sheet>>,
-) -> impl IntoView {
-    // Written once for order and rows.
-    let lines = Signal::from(Memo::new_with_compare(move |_| lines.get(), |_, _| true));
-    let shown = shown.unwrap_or_else(|| shown_lines(lines, order));
-    let count = Signal::derive(move || shown.with(Vec::len));
-    let write = move |mut sheet: Sheet| match file {
-        Some(file) => untrack(|| file.run(sheet)).text(),
-        None => {
-            let (columns, lines) = (columns.get_untracked(), lines.get_untracked());
-            shown.with_untracked(|shown| lines.write(&columns, shown, &mut sheet));
-            sheet.text()
+    pub fn file(mut self, file: Callback<Sheet, Sheet>) -> Table {
+        self.0.file = Some(file);
+        self
+    }
+
+    /// On the page, with lines that do not change.
+    pub fn of(self, lines: Lines) -> AnyView {
+        self.over(Signal::stored(lines))
+    }
+
+    /// On the page, over these lines.
+    pub fn over(self, lines: Signal<Lines>) -> AnyView {
+        let Shown { name, hook, class, caption, tall, page, what, order, places, file } = *self.0;
+        // Written once for order and rows.
+        let lines = Memo::new_with_compare(move |_| lines.get(), |_, _| true);
+        let columns = Memo::new(move |_| lines.with(|lines| lines.columns.to_vec()));
+        let places =
+            places.unwrap_or_else(|| Memo::new(move |_| lines.with(|lines| lines.sorted(order.by.get()))));
+        let count = Signal::derive(move || places.with(Vec::len));
+        let write = move |mut sheet: Sheet| match file {
+            Some(file) => untrack(|| file.run(sheet)).text(),
+            None => {
+                lines.with_untracked(|lines| places.with_untracked(|places| lines.write(places, &mut sheet)));
+                sheet.text()
+            }
+        };
+        let save = move |_| {
+            let file = format!("{}.csv", browser::file_stem(&name.to_lowercase()));
+            browser::download(&file, "text/csv", &write(Sheet::csv()));
+        };
+        let said = RwSignal::new("Copy");
+        let copy = move |_| {
+            let text = write(Sheet::pasted());
+            leptos::task::spawn_local(async move {
+                let done = browser::copy(text).await.is_ok();
+                // None of it once the table is closed.
+                let _ = said.try_set(if done { "Copied" } else { "Not allowed here" });
+                browser::rest(SAID).await;
+                let _ = said.try_set("Copy");
+            });
+        };
+        let heads = move || {
+            let columns = columns.get().into_iter().enumerate();
+            columns.map(|(place, column)| head(place, column, order)).collect::<Vec<_>>()
+        };
+        let body = move || {
+            lines.with(|lines| {
+                places.with(|places| {
+                    let on_screen = &places[rows_of_page(order.page.get(), places.len(), page)];
+                    let rows = on_screen.iter().map(|&number| row(lines.line(number), &lines.columns));
+                    rows.collect::<Vec<_>>()
+                })
+            })
+        };
+        let foot = move || {
+            lines.with(|lines| {
+                let foot = row(lines.foot.clone()?, &lines.columns);
+                Some(view! { <tfoot>{foot}</tfoot> })
+            })
+        };
+        view! {
+            <div class="row table-tools">
+                <Pager page=order.page rows=count size=page what=what/>
+                <button class="quiet" aria-label=format!("Copy: {name}") on:click=copy>{said}</button>
+                <button class="quiet" aria-label=format!("CSV: {name}") on:click=save>"CSV"</button>
+            </div>
+            <div class="table-box" class:tall=tall tabindex="0" role="region" aria-label=name>
+                <table class=class data-testid=(!hook.is_empty()).then_some(hook)>
+                    {caption.map(|caption| view! { <caption>{caption}</caption> })}
+                    <thead><tr>{heads}</tr></thead>
+                    <tbody>{body}</tbody>
+                    {foot}
+                </table>
+            </div>
         }
-    };
-    let save = move |_| {
-        let file = format!("{}.csv", browser::file_stem(&name.to_lowercase()));
-        browser::download(&file, "text/csv", &write(Sheet::csv()));
-    };
-    let said = RwSignal::new("Copy");
-    let copy = move |_| {
-        let text = write(Sheet::pasted());
-        leptos::task::spawn_local(async move {
-            let done = browser::copy(text).await.is_ok();
-            // None of it once the table is closed.
-            let _ = said.try_set(if done { "Copied" } else { "Not allowed here" });
-            browser::rest(SAID).await;
-            let _ = said.try_set("Copy");
-        });
-    };
-    let head = move || {
-        let head = |(place, column): (usize, Column)| head(place, column, order);
-        columns.get().into_iter().enumerate().map(head).collect_view()
-    };
-    let body = move || {
-        let (columns, lines) = (columns.get(), lines.get());
-        shown.with(|shown| {
-            let on_screen = &shown[rows_of_page(order.page.get(), shown.len(), page)];
-            on_screen.iter().map(|&number| row(lines.line(number), &columns)).collect_view()
-        })
-    };
-    let foot = move || {
-        let foot = lines.with(|lines| lines.foot.clone())?;
-        Some(view! { <tfoot>{row(foot, &columns.get())}</tfoot> })
-    };
-    let marks = marks.into_iter().map(|(name, value)| custom_attribute(name, value).into_any_attr());
-    let marks: Vec<AnyAttribute> = marks.collect();
-    view! {
-        <div class="row table-tools">
-            <Pager page=order.page rows=count size=page what=what/>
-            <button class="quiet" aria-label=format!("Copy: {name}") on:click=copy>{said}</button>
-            <button class="quiet" aria-label=format!("CSV: {name}") on:click=save>"CSV"</button>
-        </div>
-        <div class="table-box" class:tall=tall tabindex="0" role="region" aria-label=name>
-            <table class=class data-testid=(!hook.is_empty()).then_some(hook) {..marks}>
-                {caption.map(|caption| view! { <caption>{caption}</caption> })}
-                <thead><tr>{head}</tr></thead>
-                <tbody>{body}</tbody>
-                {foot}
-            </table>
-        </div>
+        .into_any()
     }
 }
 
 /// The head of a column: a click sorts by it, a second one turns the order round, a third one takes it back.
 fn head(place: usize, column: Column, order: Order) -> AnyView {
     let Column { head, about, class, of_buttons, sorts } = column;
-    if of_buttons {
-        return view! { <th scope="col" class=class><span class="visually-hidden">{head}</span></th> }
-            .into_any();
-    }
     let about = (!about.is_empty()).then_some(about);
     if !sorts {
-        return view! { <th scope="col" class=class title=about>{head}</th> }.into_any();
+        let unseen = if of_buttons { "visually-hidden" } else { "" };
+        return view! { <th scope="col" class=class title=about><span class=unseen>{head}</span></th> }
+            .into_any();
     }
     let sorted = move || match order.by.get() {
         Some((by, falling)) if by == place => Some(if falling { "descending" } else { "ascending" }),
         _ => None,
-    };
-    let arrow = move || match sorted() {
-        Some("ascending") => "\u{2191}",
-        Some(_) => "\u{2193}",
-        None => "",
     };
     let turn = move |_| {
         order.by.update(|by| {
@@ -168,18 +203,12 @@ fn head(place: usize, column: Column, order: Order) -> AnyView {
         });
         order.page.set(0);
     };
-    view! {
-        <th scope="col" class=class aria-sort=sorted>
-            <button class="sort" title=about on:click=turn>{head}<span aria-hidden="true">{arrow}</span></button>
-        </th>
-    }
-    .into_any()
+    view! { <th scope="col" class=class title=about aria-sort=sorted><button class="sort" on:click=turn>{head}</button></th> }
+        .into_any()
 }
 
 fn row(line: Line, columns: &[Column]) -> AnyView {
-    let Line { cells, is_heading, marks, click, current } = line;
-    let marks = marks.into_iter().map(|(name, value)| custom_attribute(name, value).into_any_attr());
-    let marks: Vec<AnyAttribute> = marks.collect();
+    let Parts { cells, is_heading, hook, click, current } = *line.0;
     let mut place = 0;
     let cells: Vec<AnyView> = cells
         .into_iter()
@@ -189,15 +218,17 @@ fn row(line: Line, columns: &[Column]) -> AnyView {
             cell(one, class, is_heading)
         })
         .collect();
-    let choosable = click.is_some();
-    let current = move || current.is_some_and(|current| current.get()).then_some("true");
-    view! {
-        // A click on a button in it reaches the row.
-        <tr class:choosable=choosable class:part=is_heading aria-current=current on:click=move |_| if let Some(click) = &click { click() } {..marks}>
-            {cells}
-        </tr>
-    }
-    .into_any()
+    let class = match (&click, is_heading) {
+        (Some(_), _) => "choosable",
+        (None, true) => "part",
+        (None, false) => "",
+    };
+    let current = current.map(|current| move || current.get().then_some("true"));
+    // A click on a button in it reaches the row.
+    let click = move |_| click.iter().for_each(|click| click());
+    let (hook, of) = hook.unzip();
+    view! { <tr class=class data-testid=hook data-of=of aria-current=current on:click=click>{cells}</tr> }
+        .into_any()
 }
 
 fn cell(cell: Cell, class: &'static str, is_heading: bool) -> AnyView {

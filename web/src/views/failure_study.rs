@@ -8,7 +8,7 @@ use planner::nonuniform::{Against, Boost, DRAWS, MOST_POWER, RATE, SEED, StudyPo
 
 use crate::chart::{ChartView, Curves, Drawing, Ink, Legend};
 use crate::format;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, Table};
 use crate::testid;
 
 const HEIGHT: u32 = 260;
@@ -120,34 +120,30 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
         Arc::new(move |width| curves.draw(width, HEIGHT)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
     });
     let lines = Signal::derive(move || {
-        let percent = |share: f64| Cell::number(share, format!("{:.2} %", share * 100.0));
+        let percent = |line: Line, share: f64| line.number(share, format!("{:.2} %", share * 100.0));
         let line = |point: &StudyPoint| {
-            let mut cells = vec![
-                Cell::exact(point.gpus),
-                Cell::exact(point.domain),
-                percent(point.rate),
-                percent(point.availability),
-            ];
-            cells.extend(losses(point).map(percent));
+            let line = percent(Line::new().exact(point.gpus).exact(point.domain), point.rate);
+            let line = losses(point).into_iter().fold(percent(line, point.availability), percent);
             let energy = point.expected.boosted_energy - 1.0;
-            cells.push(Cell::number(energy, format!("{:+.2} %", energy * 100.0)));
-            cells.extend(spares(point).map(|spares| {
-                Cell::number(spares, format!("{spares:.1} ({:.1} %)", point.idle(spares) * 100.0))
-            }));
-            Line::of(cells)
+            let line = line.number(energy, format!("{:+.2} %", energy * 100.0));
+            spares(point).into_iter().fold(line, |line, spares| {
+                line.number(spares, format!("{spares:.1} ({:.1} %)", point.idle(spares) * 100.0))
+            })
         };
-        points.with(|points| Lines::of(points.iter().map(line).collect()))
+        let heads = ["GPUs", "Group", "Down", "Whole groups"].into_iter();
+        let heads = heads.chain(LEGEND.iter().map(|(_, name)| *name));
+        let heads =
+            heads.chain(["Energy, boosted", "Spares, dropped", "Spares, nonuniform", "Spares, boosted"]);
+        let columns: Vec<Column> = heads.map(Column::new).collect();
+        points.with(|points| Lines::of(columns, points.iter().map(line).collect()))
     });
-    let heads =
-        ["GPUs", "Group", "Down", "Whole groups"].into_iter().chain(LEGEND.iter().map(|(_, name)| *name));
-    let heads = heads.chain(["Energy, boosted", "Spares, dropped", "Spares, nonuniform", "Spares, boosted"]);
-    let columns: Vec<Column> = heads.map(Column::new).collect();
     let caption = move || {
         format!(
             "Expected loss of throughput; means of {} draws with seed {SEED}, replicas dropped exactly. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it",
             draws.get()
         )
     };
+    let table = Table::new("Failure study", testid::STUDY_TABLE).caption(Signal::derive(caption)).over(lines);
     view! {
         <label>"Against "
             <select data-testid=testid::STUDY_AGAINST
@@ -162,6 +158,6 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
         </div>
         <Legend items=LEGEND/>
         <ChartView id="failure-curves" title=title alternative=alternative draw=draw export=true/>
-        <Table name="Failure study" hook=testid::STUDY_TABLE caption=Signal::derive(caption) columns=columns lines=lines/>
+        {table}
     }
 }

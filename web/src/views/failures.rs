@@ -10,7 +10,7 @@ use planner::wire::Alternative;
 
 use super::failure_study::FailureStudy;
 use crate::findings::FindingList;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, Table};
 use crate::state::{Store, store};
 use crate::testid;
 
@@ -89,6 +89,8 @@ fn change(store: Store, edit: impl FnOnce(&mut Vec<FailedGpu>)) {
     });
 }
 
+const WAYS: &[Column] = &[Column::new("Way"), Column::new("Throughput lost"), Column::word("How")];
+
 /// What each way to live with the failures loses.
 #[component]
 fn Alternatives() -> impl IntoView {
@@ -104,15 +106,16 @@ fn Alternatives() -> impl IntoView {
                 answer.inactive
             );
             let line = |other: Alternative| {
-                Line::of(vec![
-                    Cell::head(other.name.replace('_', ", ")),
-                    Cell::number(other.loss, format!("{:.2} %", other.loss * 100.0)),
-                    Cell::text(other.note),
-                ])
+                Line::new()
+                    .head(other.name.replace('_', ", "))
+                    .number(other.loss, format!("{:.2} %", other.loss * 100.0))
+                    .text(other.note)
             };
-            let lines = Lines::of(answer.alternatives.into_iter().map(line).collect());
-            let columns = vec![Column::new("Way"), Column::new("Throughput lost"), Column::word("How")];
-            view! { <Table name="Alternatives for failed GPUs" hook=testid::FAILED_TABLE class="wraps" caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="ways"/> }
+            let lines = Lines::of(WAYS, answer.alternatives.into_iter().map(line).collect());
+            Table::new("Alternatives for failed GPUs", testid::FAILED_TABLE)
+                .class("wraps")
+                .caption(caption)
+                .of(lines)
         })
     }
 }

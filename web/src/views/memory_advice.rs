@@ -6,10 +6,10 @@ use leptos::prelude::*;
 use planner::search::Margin;
 use planner::wire::{Advice, AdviceAnswer, PlanFile};
 
-use super::verdict_cell;
+use super::with_verdict;
 use crate::browser;
 use crate::format;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::state::{View, store};
 use crate::testid;
 use crate::timeline::words::seconds;
@@ -92,6 +92,19 @@ pub fn MemoryAdvice() -> impl IntoView {
     view! { <section data-testid=testid::ADVICE aria-live="polite" aria-label="Advice">{lists}</section> }
 }
 
+const SAVES: Column = Column::new("Saves, GiB");
+const TAKES: Column = Column::new("Takes, GiB");
+const COLUMNS: &[Column] = &[
+    Column::buttons("Apply"),
+    Column::word("Change"),
+    SAVES,
+    Column::new("Peak, GiB"),
+    Column::word("Verdict"),
+    Column::word("Step").about("As the line above the views has it"),
+    Column::word("Likely").about("Of the step: nine of ten"),
+    Column::word("Longer because of"),
+];
+
 /// One list.
 #[component]
 fn List(title: &'static str, list: Vec<Advice>, open: bool, takes: bool) -> impl IntoView {
@@ -107,22 +120,20 @@ fn List(title: &'static str, list: Vec<Advice>, open: bool, takes: bool) -> impl
         .any(|advice| advice.changes_training)
         .then_some("* changes the numbers that training computes");
     let count = list.len();
-    let lines = Lines::of(list.into_iter().map(|advice| line(advice, takes)).collect());
-    let columns = vec![
-        Column::buttons("Apply"),
-        Column::word("Change"),
-        Column::new(if takes { "Takes, GiB" } else { "Saves, GiB" }),
-        Column::new("Peak, GiB"),
-        Column::word("Verdict"),
-        Column::word("Step").about("As the line above the views has it"),
-        Column::word("Likely").about("Of the step: nine of ten"),
-        Column::word("Longer because of"),
-    ];
+    let columns: Vec<Column> = COLUMNS
+        .iter()
+        .map(|column| match *column {
+            SAVES if takes => TAKES,
+            other => other,
+        })
+        .collect();
+    let lines = Lines::of(columns, list.into_iter().map(|advice| line(advice, takes)).collect());
     let caption = "A click makes the change; undo takes it back".to_owned();
+    let table = Table::new(title, "").caption(caption).pages("changes", ROWS).of(lines);
     view! {
         <details open=open>
             <summary>{title}{format!(" ({count})")}</summary>
-            <Table name=title caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="changes"/>
+            {table}
             {numbers.map(|text| view! { <p class="note">{text}</p> })}
             {notes.into_iter().map(|note| view! { <p class="note">{crate::findings::said(&note)}</p> }).collect_view()}
         </details>
@@ -167,17 +178,9 @@ fn line(advice: Advice, takes: bool) -> Line {
         advice.costs.iter().take(2).map(|cost| format!("{} +{}", cost.part, seconds(cost.seconds))).collect();
     let star = if advice.changes_training { " *" } else { "" };
     let (words, title) = (in_words(&advice), format!("{}{star}", advice.title));
+    let (saved_bytes, step_seconds) = (advice.saved_bytes as f64, advice.step_seconds);
+    let (peak_bytes, verdict) = (advice.peak_bytes, advice.verdict);
     let (label, shown) = (format!("Apply: {}", advice.title), title.clone());
-    let mut cells = vec![
-        Cell::text(title)
-            .shows(move || view! { <span title=words.clone()>{shown.clone()}</span> }.into_any()),
-        Cell::number(advice.saved_bytes as f64, size),
-        Cell::gib(advice.peak_bytes),
-        verdict_cell(advice.verdict),
-        Cell::text(step).worth(advice.step_seconds),
-        Cell::text(likely),
-        Cell::text(why.join(", ")),
-    ];
     let apply = Callback::new(move |()| {
         store.apply(&advice.changes);
         store.say(format!("Changed: {}", advice.title));
@@ -186,6 +189,17 @@ fn line(advice: Advice, takes: bool) -> Line {
         view! { <button class="link" data-testid=testid::ADVICE_APPLY disabled=store.choosing aria-label=label.clone() on:click=move |_| apply.run(())>"Apply"</button> }
             .into_any()
     };
-    cells.insert(0, Cell::text("").shows(button));
-    Line::of(cells).mark("data-testid", testid::ADVICE_ROW)
+    let line = Line::new()
+        .text("")
+        .shows(button)
+        .text(title)
+        .shows(move || view! { <span title=words.clone()>{shown.clone()}</span> }.into_any())
+        .number(saved_bytes, size)
+        .gib(peak_bytes);
+    with_verdict(line, verdict)
+        .text(step)
+        .worth(step_seconds)
+        .text(likely)
+        .text(why.join(", "))
+        .hook(testid::ADVICE_ROW, String::new())
 }

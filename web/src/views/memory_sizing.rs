@@ -5,11 +5,24 @@ use planner::answer::{SizingRow, sizing_rows};
 use planner::units::Bytes;
 use planner::wire::SizingVerdict;
 
-use super::verdict_cell;
+use super::with_verdict;
 use crate::browser;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, Table};
 use crate::state::{Store, store};
 use crate::testid;
+
+const COLUMNS: &[Column] = &[
+    Column::buttons("Choose"),
+    Column::new("TP"),
+    Column::new("EP"),
+    Column::new("GPUs"),
+    Column::new("Weights, GB"),
+    Column::word("By weights good for"),
+    Column::new("Training state, GiB"),
+    Column::new("Peak, GiB"),
+    Column::word("Computed"),
+    Column::word("Both agree"),
+];
 
 fn serves(verdict: Option<SizingVerdict>) -> &'static str {
     match verdict {
@@ -37,23 +50,12 @@ pub fn MemorySizing() -> impl IntoView {
         },
         |_, _| true,
     );
-    let lines =
-        Signal::derive(move || Lines::of(rows.get().into_iter().map(|row| line(store, row)).collect()));
+    let lines = Signal::derive(move || {
+        Lines::of(COLUMNS, rows.get().into_iter().map(|row| line(store, row)).collect())
+    });
     let table = move || {
-        let columns = vec![
-            Column::buttons("Choose"),
-            Column::new("TP"),
-            Column::new("EP"),
-            Column::new("GPUs"),
-            Column::new("Weights, GB"),
-            Column::word("By weights good for"),
-            Column::new("Training state, GiB"),
-            Column::new("Peak, GiB"),
-            Column::word("Computed"),
-            Column::word("Both agree"),
-        ];
         let caption = "Weights in GB of 10^9 bytes, as the rule of thumb counts; computed bytes in GiB. A click on a row makes it the plan";
-        view! { <Table name="Sizing of experts" hook=testid::SIZING_TABLE caption=Signal::stored(caption.to_owned()) columns=columns lines=lines/> }
+        Table::new("Sizing of experts", testid::SIZING_TABLE).caption(caption.to_owned()).over(lines)
     };
     view! {
         <details hidden=move || !has_experts.get()
@@ -71,17 +73,16 @@ fn line(store: Store, row: SizingRow) -> Line {
         store.replace(row.file.clone());
         store.say(format!("TP {tp}, EP {ep} on {gpus} GPUs is the plan now"));
     };
-    let cells = vec![
-        Cell::button("Use", format!("Use TP {tp}, EP {ep} on {gpus} GPUs"), choose),
-        Cell::exact(tp),
-        Cell::exact(ep),
-        Cell::exact(gpus),
-        Cell::number(row.weights_bytes as f64, gb),
-        Cell::text(serves(row.rule)),
-        Cell::gib(row.training_bytes),
-        Cell::gib(row.peak_bytes),
-        verdict_cell(row.verdict),
-        Cell::text(if row.agrees { "yes" } else { "no" }),
-    ];
-    Line::of(cells).mark("data-testid", testid::SIZING_ROW).mark("data-layout", format!("{tp}-{ep}-{gpus}"))
+    let line = Line::new()
+        .button("Use", format!("Use TP {tp}, EP {ep} on {gpus} GPUs"), choose)
+        .exact(tp)
+        .exact(ep)
+        .exact(gpus)
+        .number(row.weights_bytes as f64, gb)
+        .text(serves(row.rule))
+        .gib(row.training_bytes)
+        .gib(row.peak_bytes);
+    with_verdict(line, row.verdict)
+        .text(if row.agrees { "yes" } else { "no" })
+        .hook(testid::SIZING_ROW, format!("{tp}-{ep}-{gpus}"))
 }

@@ -6,7 +6,7 @@ use planner::wire::{MemoryAnswer, RankClass};
 
 use crate::format;
 use crate::frame::Figure;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::testid;
 
 type Category = (&'static str, &'static str, fn(&RankClass) -> u64);
@@ -22,46 +22,52 @@ const CATEGORIES: &[Category] = &[
     ("Outside", "outside_bytes", |class| class.outside_bytes),
 ];
 
+const FIRST: &[Column] = &[
+    Column::new("Stage"),
+    Column::new("Rank").about("The first of its kind"),
+    Column::new("Ranks"),
+    Column::word("Peak in"),
+    Column::new("Weights, GB"),
+];
+
 /// The table: a line for each kind of rank.
 #[component]
 pub fn MemoryTable(memory: Memo<Option<MemoryAnswer>>) -> impl IntoView {
     let lines = Signal::derive(move || {
         memory.with(|memory| {
             let classes = memory.as_ref().map(|memory| memory.rank_classes.as_slice()).unwrap_or_default();
-            Lines::of(classes.iter().enumerate().map(|(number, class)| line(number, class)).collect())
+            Lines::of(
+                columns(),
+                classes.iter().enumerate().map(|(number, class)| line(number, class)).collect(),
+            )
         })
     });
-    view! { <Table name="Bytes per GPU" hook=testid::MEMORY_TABLE caption=Signal::stored("Bytes per GPU".to_owned()) columns=columns() lines=lines what="stages"/> }
+    Table::new("Bytes per GPU", testid::MEMORY_TABLE)
+        .caption("Bytes per GPU".to_owned())
+        .pages("stages", ROWS)
+        .over(lines)
 }
 
 fn columns() -> Vec<Column> {
-    let mut columns = vec![
-        Column::new("Stage"),
-        Column::new("Rank").about("The first of its kind"),
-        Column::new("Ranks"),
-        Column::word("Peak in"),
-        Column::new("Weights, GB"),
-    ];
-    columns.extend(CATEGORIES.iter().map(|(name, ..)| Column::new(*name)));
-    columns
+    let columns = CATEGORIES.iter().map(|(name, ..)| Column::new(name));
+    FIRST.iter().copied().chain(columns).collect()
 }
 
 fn line(number: usize, class: &RankClass) -> Line {
     let role = class.role.map_or_else(String::new, |role| format!(", {}", role.name()));
-    let mut cells = vec![
-        Cell::number(class.stage as f64, format!("{}{role}", class.stage)).as_head(),
-        Cell::exact(class.example_rank),
-        Cell::exact(class.count),
-        Cell::text(class.peak_phase.clone()),
-        Cell::number(class.weights_bytes as f64 / 1e9, Bytes(class.weights_bytes).gb_figure(2)),
-    ];
-    cells.extend(CATEGORIES.iter().map(|(_, field, read)| {
+    let line = Line::new()
+        .number(class.stage as f64, format!("{}{role}", class.stage))
+        .naming()
+        .exact(class.example_rank)
+        .exact(class.count)
+        .text(class.peak_phase.clone())
+        .number(class.weights_bytes as f64 / 1e9, Bytes(class.weights_bytes).gb_figure(2));
+    CATEGORIES.iter().fold(line, |line, (_, field, read)| {
         let text = format::exact(read(class));
         let key = format!("memory.{field}@{number}");
-        Cell::exact(read(class))
+        line.exact(read(class))
             .shows(move || view! { <Figure key=key.clone() text=Signal::stored(text.clone())/> }.into_any())
-    }));
-    Line::of(cells)
+    })
 }
 
 #[cfg(test)]
@@ -91,11 +97,14 @@ mod tests {
             parts: Vec::new(),
         };
         let mut sheet = Sheet::csv();
-        Lines::of(vec![line(0, &class)]).write(&columns(), &[0], &mut sheet);
+        Lines::of(columns(), vec![line(0, &class)]).write(&[0], &mut sheet);
         let text = sheet.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[1], "1,4,4,backward,116.404000001,116404000001,2,3,4,5,7,8,6");
-        assert_eq!(lines[0].matches(',').count(), lines[1].matches(',').count());
+        assert_eq!(
+            lines[0],
+            "Stage,Rank,Ranks,Peak in,\"Weights, GB\",Weights,Gradients,Optimizer,Activations,Transient,Allocated,Reserved,Outside"
+        );
     }
 }

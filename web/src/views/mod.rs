@@ -38,12 +38,12 @@ use leptos::prelude::*;
 use planner::wire::Verdict;
 
 use crate::frame::VerdictMark;
-use crate::kit::Cell;
+use crate::kit::Line;
 
-/// A verdict in a table.
-fn verdict_cell(verdict: Verdict) -> Cell {
+/// With a cell for a verdict.
+fn with_verdict(line: Line, verdict: Verdict) -> Line {
     let mark = move || view! { <VerdictMark verdict=Signal::stored(verdict)/> }.into_any();
-    Cell::text(verdict.name()).shows(mark)
+    line.text(verdict.name()).shows(mark)
 }
 
 /// What a view shows when the plan has errors.

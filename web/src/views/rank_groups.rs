@@ -4,10 +4,17 @@ use leptos::prelude::*;
 use planner::layout::{Group, GroupKind, Link, link};
 
 use crate::format;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::state::store;
 use crate::testid;
 
+const COLUMNS: &[Column] = &[
+    Column::word("Group"),
+    Column::new("Size").class("narrow"),
+    Column::new("Number").class("narrow"),
+    Column::new("Link"),
+    Column::new("Ranks").class("ranks"),
+];
 /// Ranks of a group that are listed.
 const LISTED: usize = 32;
 
@@ -93,25 +100,19 @@ pub fn RankGroups(
                 }
                 .into_any()
             };
-            Line::of(vec![
-                Cell::head(kind_name(kind)).shows(name),
-                Cell::exact(group.ranks.len() as u64),
-                Cell::exact(group.index),
-                Cell::text(crossed(&group)),
-                Cell::text(ranks.join(", ")),
-            ])
+            Line::new()
+                .head(kind_name(kind))
+                .shows(name)
+                .exact(group.ranks.len() as u64)
+                .exact(group.index)
+                .text(crossed(&group))
+                .text(ranks.join(", "))
         };
-        Lines::of(groups.get().into_iter().map(line).collect())
+        Lines::of(COLUMNS, groups.get().into_iter().map(line).collect())
     });
-    let columns = vec![
-        Column::word("Group"),
-        Column::new("Size").class("narrow"),
-        Column::new("Number").class("narrow"),
-        Column::new("Link"),
-        Column::new("Ranks").class("ranks"),
-    ];
     let caption = move || format!("Groups of rank {}{}", selected.get(), number().unwrap_or_default());
-    view! {
-        <Table name="Groups of the selected rank" hook=testid::RANK_GROUPS caption=Signal::derive(caption) columns=columns lines=lines what="groups"/>
-    }
+    Table::new("Groups of the selected rank", testid::RANK_GROUPS)
+        .caption(Signal::derive(caption))
+        .pages("groups", ROWS)
+        .over(lines)
 }

@@ -26,7 +26,7 @@ pub struct Sifting {
 impl Sifting {
     /// All, in their own order.
     pub fn new() -> Sifting {
-        Sifting { wanted: RwSignal::new([None; AXES.len()]), order: Order::default() }
+        Sifting { wanted: RwSignal::new([None; AXES.len()]), order: Order::new() }
     }
 }
 

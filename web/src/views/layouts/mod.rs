@@ -16,7 +16,7 @@ use planner::wire::{PlanFile, RunFile};
 use super::NotYet;
 use super::session::session;
 use crate::format;
-use crate::kit::{Cell, Column, Line, Lines, Sheet, Table, rows_of_page};
+use crate::kit::{Column, Line, Lines, Sheet, Table, rows_of_page};
 use crate::state::store;
 use crate::testid;
 use estimates::{Estimate, Estimates, estimate};
@@ -43,7 +43,8 @@ const AXES: [Axis; 8] = [
 ];
 
 /// Columns before them.
-const UNSORTED: usize = 3;
+const UNSORTED: &[Column] =
+    &[Column::buttons("Choose"), Column::word("Verdict").unsorted(), Column::new("Memory, GiB").unsorted()];
 
 /// What tells layouts of one model on one cluster apart; the other two sizes follow.
 type Key = [u64; 6];
@@ -80,11 +81,13 @@ fn write(choices: &[LayoutChoice], estimate: impl Fn(&LayoutChoice) -> Estimate,
 /// What layouts are sorted by: as the columns are, with nothing for those that are not sorted by.
 fn sorting(choices: &[LayoutChoice]) -> Lines {
     let cells = |choice: &LayoutChoice| {
-        let sizes = AXES.iter().map(|(.., read)| Cell::exact(read(choice)));
-        Line::of((0..UNSORTED).map(|_| Cell::text("")).chain(sizes).collect())
+        let line = (0..UNSORTED.len()).fold(Line::new(), |line, _| line.text(""));
+        AXES.iter().fold(line, |line, (.., read)| line.exact(read(choice)))
     };
     let choices = choices.to_vec();
-    Lines::written(choices.len(), move |number| choices.get(number).map_or_else(Line::default, cells))
+    Lines::written(Vec::new(), choices.len(), move |number| {
+        choices.get(number).map_or_else(Line::default, cells)
+    })
 }
 
 /// The view.
@@ -144,22 +147,20 @@ pub fn LayoutsView() -> impl IntoView {
     });
     let lines = Signal::derive(move || {
         let choices = kept.choices.get();
-        Lines::written(choices.len(), move |number| {
+        let sizes = AXES.map(|(id, what, _)| Column::new(id).about(what).class("size"));
+        let columns: Vec<Column> = UNSORTED.iter().copied().chain(sizes).collect();
+        Lines::written(columns, choices.len(), move |number| {
             choices.get(number).map_or_else(Line::default, |choice| line(choice, estimates))
         })
     });
-    let mut columns = vec![
-        Column::buttons("Choose"),
-        Column::word("Verdict").unsorted(),
-        Column::new("Memory, GiB").unsorted(),
-    ];
-    columns.extend(AXES.map(|(id, what, _)| Column::new(id.to_uppercase()).about(what)));
-    let marks = vec![
-        ("data-count", Signal::derive(move || count().to_string())),
-        ("data-kept", Signal::derive(move || kept.choices.with(Vec::len).to_string())),
-    ];
     let caption = "A click on a row makes it the plan; undo takes it back. Memory is that of the fullest GPU";
-    let caption = Signal::stored(caption.to_owned());
+    let table = Table::new("Layouts", "")
+        .caption(caption.to_owned())
+        .pages("layouts", PAGE)
+        .order(order)
+        .places(shown)
+        .file(file)
+        .over(lines);
     let known = Memo::new(move |_| all.with(Option::is_some));
     view! {
         <div hidden=move || known.get()><NotYet what="The list of layouts"/></div>
@@ -171,9 +172,9 @@ pub fn LayoutsView() -> impl IntoView {
         </div>
         {broken}
         <Filters kept=kept all=all page=order.page/>
-        <div hidden=move || !known.get()>
-            <Table name="Layouts" hook=testid::LAYOUTS_TABLE marks=marks caption=caption columns=columns lines=lines order=order
-                shown=shown page=PAGE what="layouts" file=file/>
+        <div hidden=move || !known.get() data-testid=testid::LAYOUTS_TABLE data-count=move || count().to_string()
+            data-kept=move || kept.choices.with(Vec::len).to_string()>
+            {table}
         </div>
     }
 }
@@ -181,6 +182,7 @@ pub fn LayoutsView() -> impl IntoView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planner::wire::Verdict;
 
     #[test]
     fn the_question_is_the_same_for_every_layout_of_a_plan() {

@@ -7,7 +7,7 @@ use super::estimates::Estimates;
 use super::{AXES, Key, key};
 use crate::format;
 use crate::frame::VerdictMark;
-use crate::kit::{Cell, Line};
+use crate::kit::Line;
 use crate::state::Store;
 use crate::testid;
 
@@ -56,12 +56,10 @@ pub fn layout_line(
         };
         peak.into_any()
     };
-    let mut cells: Vec<Cell> =
-        vec![Cell::text("").shows(button), Cell::text("").shows(verdict), Cell::text("").shows(peak)];
-    cells.extend(AXES.iter().map(|(.., read)| Cell::exact(read(choice))));
-    Line::of(cells)
-        .mark("data-testid", testid::LAYOUT_ROW)
-        .mark("data-layout", key.map(|size| size.to_string()).join("-"))
+    let line = Line::new().text("").shows(button).text("").shows(verdict).text("").shows(peak);
+    AXES.iter()
+        .fold(line, |line, (.., read)| line.exact(read(choice)))
+        .hook(testid::LAYOUT_ROW, key.map(|size| size.to_string()).join("-"))
         .current(is_current)
         .click(choose)
 }

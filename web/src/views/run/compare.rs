@@ -9,7 +9,7 @@ use planner::wire::{MeasuredMemory, RankClass, RunSummary};
 use crate::chart::{Bars, ChartView, Drawing, Ink, Row, Segment, Unit};
 use crate::format;
 use crate::hub::hub;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, Table};
 use crate::testid;
 
 /// Ranks that are compared in full; the others are as their stage's first.
@@ -194,23 +194,28 @@ fn bars(pairs: &[Pair]) -> Bars {
     Bars { rows, limit: None, axis: "Tensor bytes".to_owned(), unit: Unit::Bytes }
 }
 
+const COLUMNS: &[Column] = &[
+    Column::new("Rank"),
+    Column::word("Category"),
+    Column::new("Predicted"),
+    Column::new("Measured"),
+    Column::new("Residual"),
+];
+
 #[component]
 fn CompareTable(pairs: Memo<Vec<Pair>>) -> impl IntoView {
     let lines = Signal::derive(move || {
         pairs.with(|pairs| {
             let lines =
                 pairs.iter().flat_map(|pair| CATEGORIES.iter().map(move |category| line(pair, category)));
-            Lines::of(lines.collect())
+            Lines::of(COLUMNS, lines.collect())
         })
     });
-    let columns = vec![
-        Column::new("Rank"),
-        Column::word("Category"),
-        Column::new("Predicted"),
-        Column::new("Measured"),
-        Column::new("Residual"),
-    ];
-    view! { <Table name="Measured and predicted bytes" class="compare" tall=true caption=Signal::stored("Bytes per rank".to_owned()) columns=columns lines=lines/> }
+    Table::new("Measured and predicted bytes", "")
+        .class("compare")
+        .tall()
+        .caption("Bytes per rank".to_owned())
+        .over(lines)
 }
 
 fn line(pair: &Pair, category: &'static Category) -> Line {
@@ -221,20 +226,20 @@ fn line(pair: &Pair, category: &'static Category) -> Line {
     let comparable = pair.stepped || !category.estimated;
     let difference = measured as f64 - predicted as f64;
     let share = (comparable && predicted > 0).then(|| difference / predicted as f64);
-    let residual = match (share, comparable) {
-        (_, false) => Cell::text("after a step"),
-        (Some(share), _) => Cell::number(share, format::signed_percent(share)),
-        (None, _) if measured == 0 => Cell::number(0.0, format::signed_percent(0.0)),
-        (None, _) => Cell::text("predicted none"),
+    let (worth, said) = match (share, comparable) {
+        (_, false) => (None, "after a step".to_owned()),
+        (Some(share), _) => (Some(share), format::signed_percent(share)),
+        (None, _) if measured == 0 => (Some(0.0), format::signed_percent(0.0)),
+        (None, _) => (None, "predicted none".to_owned()),
     };
-    let bytes = move |kind: &'static str, bytes: u64| {
-        Cell::exact(bytes).shows(move || {
+    let bytes = |line: Line, kind: &'static str, bytes: u64| {
+        line.exact(bytes).shows(move || {
             let hook = format!("{kind}{}", category.hook);
             view! { <span data-testid=hook data-rank=rank data-bytes=bytes>{format::exact(bytes)}</span> }
                 .into_any()
         })
     };
-    let said = residual.text_of().to_owned();
+    let residual = said.clone();
     let shows = move || {
         // The small chart: a bar from the middle, full at 100 %.
         let bar = share.map(|share| {
@@ -242,14 +247,13 @@ fn line(pair: &Pair, category: &'static Category) -> Line {
             view! { <span class="residual" aria-hidden="true" style=format!("--residual: {share:.4}")></span> }
         });
         let hook = format!("{}{}", testid::RESIDUAL, category.hook);
-        view! { <span data-testid=hook data-rank=rank>{said.clone()}</span>{bar} }.into_any()
+        view! { <span data-testid=hook data-rank=rank>{residual.clone()}</span>{bar} }.into_any()
     };
     let estimate = if category.estimated { ", estimate" } else { "" };
-    Line::of(vec![
-        Cell::exact(rank).as_head(),
-        Cell::text(format!("{}{estimate}", category.name)),
-        bytes(testid::PREDICTED, predicted),
-        bytes(testid::MEASURED, measured),
-        residual.shows(shows).class(if measured == predicted { "equal" } else { "differs" }),
-    ])
+    let line = Line::new().exact(rank).naming().text(format!("{}{estimate}", category.name));
+    bytes(bytes(line, testid::PREDICTED, predicted), testid::MEASURED, measured)
+        .text(said)
+        .worth(worth)
+        .shows(shows)
+        .class(if measured == predicted { "equal" } else { "differs" })
 }

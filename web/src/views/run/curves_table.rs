@@ -6,7 +6,7 @@ use planner::run::StepPoint;
 use super::curves::drawn;
 use crate::format;
 use crate::hub::hub;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, Table};
 use crate::testid;
 
 /// Rows on screen.
@@ -18,9 +18,11 @@ pub fn StepsTable() -> impl IntoView {
     let hub = hub();
     let lines = Signal::derive(move || {
         hub.record.with(|known| {
+            let heads = std::iter::once("Step").chain(drawn().map(|(_, figure)| figure.quantity));
+            let columns: Vec<Column> = heads.map(Column::new).collect();
             // The numbers of steps alone: a step's line is written when it is on screen.
             let steps: Vec<u64> = known.steps.keys().rev().copied().collect();
-            Lines::written(steps.len(), move |number| {
+            Lines::written(columns, steps.len(), move |number| {
                 hub.record.with_untracked(|known| {
                     let step = steps.get(number).copied().unwrap_or_default();
                     known.steps.get(&step).map_or_else(Line::default, |point| line(step, point))
@@ -28,18 +30,16 @@ pub fn StepsTable() -> impl IntoView {
             })
         })
     });
-    let mut columns = vec![Column::new("Step")];
-    columns.extend(drawn().map(|(_, figure)| Column::new(figure.quantity)));
-    let caption = Signal::stored("Steps, the latest first".to_owned());
-    view! { <Table name="Steps of the run" hook=testid::CURVES_TABLE tall=true page=PAGE caption=caption columns=columns lines=lines what="steps"/> }
+    Table::new("Steps of the run", testid::CURVES_TABLE)
+        .tall()
+        .pages("steps", PAGE)
+        .caption("Steps, the latest first".to_owned())
+        .over(lines)
 }
 
 fn line(step: u64, point: &StepPoint) -> Line {
-    let figures = drawn().map(|(place, figure)| {
+    drawn().fold(Line::new().exact(step).naming(), |line, (place, figure)| {
         let value = point.values[place];
-        Cell::number(value, format::figure_of_table(figure.shown, value))
-    });
-    let mut cells = vec![Cell::exact(step).as_head()];
-    cells.extend(figures);
-    Line::of(cells)
+        line.number(value, format::figure_of_table(figure.shown, value))
+    })
 }

@@ -5,8 +5,11 @@ use planner::wire::Step;
 
 use crate::format;
 use crate::hub::hub;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::testid;
+
+const COLUMNS: &[Column] =
+    &[Column::new("Phase"), Column::new("Time"), Column::new("Of the step"), Column::new("Memory at most")];
 
 /// Phases as people read them: what the rank computed, what it waited for, what it sent.
 fn title(phase: &str) -> String {
@@ -38,17 +41,15 @@ fn table(rank: u64, step: &Step) -> impl IntoView + use<> {
     let line = |(phase, seconds): (&String, f64)| {
         let share = seconds / step.seconds.max(1e-9);
         let peak = step.phase_peaks.get(phase).map(|&bytes| bytes as f64);
-        Line::of(vec![
-            Cell::head(title(phase)),
-            Cell::number(seconds, format::seconds(seconds)),
-            Cell::number(share, format!("{:.1}%", 100.0 * share)),
-            Cell::number_or(peak, |bytes| format::bytes(bytes as u64), "-"),
-        ])
+        Line::new()
+            .head(title(phase))
+            .number(seconds, format::seconds(seconds))
+            .number(share, format!("{:.1}%", 100.0 * share))
+            .number_or(peak, &|bytes| format::bytes(bytes as u64), "-")
     };
-    let lines = Lines::of(longest.into_iter().map(line).collect());
-    let columns: Vec<Column> = ["Phase", "Time", "Of the step", "Memory at most"].map(Column::new).into();
+    let lines = Lines::of(COLUMNS, longest.into_iter().map(line).collect());
     let caption = format!("Step {} on rank {rank}, by phase", format::exact(step.step));
-    view! { <Table name="Time by phase" hook=testid::PHASE_TABLE caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="phases"/> }
+    Table::new("Time by phase", testid::PHASE_TABLE).caption(caption).pages("phases", ROWS).of(lines)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use planner::wire::{Recovered, Recovering, RunState, RunSummary};
 use crate::findings::coded;
 use crate::format;
 use crate::hub::hub;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, Table};
 use crate::testid;
 
 /// Recoveries that are told one by one, the latest.
@@ -82,41 +82,37 @@ fn rows(known: &RunRecord) -> Vec<Row> {
     known.attempts.iter().filter_map(row).collect()
 }
 
+const ATTEMPTS: &[Column] = &[
+    Column::new("Attempt"),
+    Column::new("Ranks"),
+    Column::new("Step, predicted"),
+    Column::new("Step, measured"),
+    Column::new("Tokens/s, predicted"),
+    Column::new("Tokens/s, measured"),
+    Column::new("Of the first"),
+];
+
 fn table(rows: &[Row]) -> impl IntoView + use<> {
     let rate = |row: &Row, seconds| tokens_per_second(row.tokens as f64, seconds).unwrap_or(f64::NAN);
     let first = rows.first().map(|row| rate(row, row.measured));
     let line = |row: &Row| {
         let measured = rate(row, row.measured);
-        let cells = vec![
-            Cell::exact(row.attempt).as_head(),
-            row.ranks.map_or_else(|| Cell::text("all"), Cell::exact),
-            Cell::number_or(row.predicted, format::seconds, "-"),
-            Cell::number(row.measured, format::seconds(row.measured)),
-            Cell::number_or(row.predicted.map(|seconds| rate(row, seconds)), format::three, "-"),
-            Cell::number(measured, format::three(measured)),
-            Cell::number_or(
-                first.map(|first| measured / first),
-                |share| format!("{:.1}%", 100.0 * share),
-                "",
-            ),
-        ];
-        let seconds = row.measured.to_string();
-        Line::of(cells).mark("data-attempt", row.attempt.to_string()).mark("data-seconds", seconds)
+        let line = Line::new().exact(row.attempt).naming();
+        let line = match row.ranks {
+            Some(ranks) => line.exact(ranks),
+            None => line.text("all"),
+        };
+        line.number_or(row.predicted, &format::seconds, "-")
+            .number(row.measured, format::seconds(row.measured))
+            .number_or(row.predicted.map(|seconds| rate(row, seconds)), &format::three, "-")
+            .number(measured, format::three(measured))
+            .number_or(first.map(|first| measured / first), &|share| format!("{:.1}%", 100.0 * share), "")
+            .hook(testid::RUN_ATTEMPT, row.attempt.to_string())
     };
-    let lines = Lines::of(rows.iter().map(line).collect());
-    let heads = [
-        "Attempt",
-        "Ranks",
-        "Step, predicted",
-        "Step, measured",
-        "Tokens/s, predicted",
-        "Tokens/s, measured",
-        "Of the first",
-    ];
-    let columns: Vec<Column> = heads.map(Column::new).into();
+    let lines = Lines::of(ATTEMPTS, rows.iter().map(line).collect());
     let caption = "Speed by attempt; the middle of the later half of its steps".to_owned();
     (!rows.is_empty()).then(|| {
-        view! { <Table name="Speed by attempt" hook=testid::RUN_ATTEMPTS class="compare" caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="attempts"/> }
+        Table::new("Speed by attempt", testid::RUN_ATTEMPTS).class("compare").caption(caption).of(lines)
     })
 }
 

@@ -9,7 +9,7 @@ use planner::{Finding, Plan};
 use crate::findings::{FindingList, plain};
 use crate::format;
 use crate::hub::hub;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::state::store;
 use crate::testid;
 
@@ -70,19 +70,19 @@ fn says(twin: &Twin) -> String {
     )
 }
 
+const SMALLER: &[Column] = &[Column::new("Field"), Column::new("Plan"), Column::new("Twin")];
+
 /// What is smaller, by field.
 #[component]
 fn Smaller(scaled: Vec<Scaled>) -> impl IntoView {
     let summary = format!("What is smaller ({})", scaled.len());
-    let line = |Scaled { field, from, to }| {
-        Line::of(vec![Cell::head(field), Cell::text(plain(&from)), Cell::text(plain(&to))])
-    };
-    let lines = Lines::of(scaled.into_iter().map(line).collect());
-    let columns: Vec<Column> = ["Field", "Plan", "Twin"].map(Column::new).into();
+    let line = |Scaled { field, from, to }| Line::new().head(field).text(plain(&from)).text(plain(&to));
+    let lines = Lines::of(SMALLER, scaled.into_iter().map(line).collect());
+    let table = Table::new("What is smaller in the twin", "").pages("fields", ROWS).of(lines);
     view! {
         <details>
             <summary>{summary}</summary>
-            <Table name="What is smaller in the twin" columns=columns lines=Signal::stored(lines) what="fields"/>
+            {table}
         </details>
     }
 }

@@ -7,7 +7,7 @@ use planner::wire::{GpuSample, Iteration, PlanOrigin, RunSource, RunSummary};
 use crate::findings::coded;
 use crate::format;
 use crate::hub::hub;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::testid;
 
 /// Iterations that are compared; of a longer run the latest.
@@ -69,36 +69,48 @@ fn about(source: &RunSource) -> String {
     format!("A run of another program ({}), watched; {plan}", source.framework)
 }
 
+const COLUMNS: &[Column] = &[
+    Column::new("Quantity"),
+    Column::new("Predicted"),
+    Column::new("Measured"),
+    Column::new("Difference"),
+    Column::word("From"),
+];
+const GPUS: &[Column] = &[
+    Column::new("GPU"),
+    Column::new("Memory"),
+    Column::new("Busy"),
+    Column::new("Clock, MHz"),
+    Column::new("Power, W"),
+    Column::new("Temperature, °C"),
+    Column::word("Held down by"),
+];
+
 fn table(comparison: &Comparison) -> impl IntoView + use<> {
-    let lines = Lines::of(comparison.rows.iter().map(line).collect());
+    let lines = Lines::of(COLUMNS, comparison.rows.iter().map(line).collect());
     let caption = format!("{} of {} iterations counted", comparison.counted, comparison.iterations);
-    let columns = vec![
-        Column::new("Quantity"),
-        Column::new("Predicted"),
-        Column::new("Measured"),
-        Column::new("Difference"),
-        Column::word("From"),
-    ];
     (!comparison.rows.is_empty()).then(|| {
-        view! { <Table name="Predicted and measured" hook=testid::WATCHED_TABLE class="compare" caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="quantities"/> }
+        Table::new("Predicted and measured", testid::WATCHED_TABLE)
+            .class("compare")
+            .caption(caption)
+            .of(lines)
     })
 }
 
 fn line(row: &Compared) -> Line {
-    let shown_or_dash = |value: Option<f64>| Cell::number_or(value, |value| shown(&row.quantity, value), "-");
-    let (quantity, value, text) = (row.quantity.clone(), row.measured, shown_or_dash(row.measured));
-    let measured = text.text_of().to_owned();
-    Line::of(vec![
-        Cell::head(row.quantity.trim_end_matches("_bytes").replace('_', " ")),
-        shown_or_dash(row.predicted),
-        text.shows(move || {
-            let value = value.map(|value| value.to_string());
-            view! { <span data-quantity=quantity.clone() data-value=value>{measured.clone()}</span> }
-                .into_any()
-        }),
-        Cell::number_or(row.error, format::signed_percent, "-"),
-        Cell::text(row.from.clone()),
-    ])
+    let show = |value: f64| shown(&row.quantity, value);
+    let (quantity, value) = (row.quantity.clone(), row.measured.map(|value| value.to_string()));
+    let measured = row.measured.map_or_else(|| "-".to_owned(), show);
+    Line::new()
+        .head(row.quantity.trim_end_matches("_bytes").replace('_', " "))
+        .number_or(row.predicted, &show, "-")
+        .number_or(row.measured, &show, "-")
+        .shows(move || {
+            let (quantity, value) = (quantity.clone(), value.clone());
+            view! { <span data-quantity=quantity data-value=value>{measured.clone()}</span> }.into_any()
+        })
+        .number_or(row.error, &format::signed_percent, "-")
+        .text(row.from.clone())
 }
 
 fn shown(quantity: &str, value: f64) -> String {
@@ -111,25 +123,19 @@ fn shown(quantity: &str, value: f64) -> String {
 }
 
 fn gpu_table(gpus: &[GpuSample]) -> impl IntoView + use<> {
-    let lines = Lines::of(gpus.iter().map(gpu_line).collect());
-    let mut columns: Vec<Column> =
-        ["GPU", "Memory", "Busy", "Clock, MHz", "Power, W", "Temperature, °C"].map(Column::new).into();
-    columns.push(Column::word("Held down by"));
+    let lines = Lines::of(GPUS, gpus.iter().map(gpu_line).collect());
     let caption = "GPUs, as their driver tells".to_owned();
-    (!gpus.is_empty()).then(|| {
-        view! { <Table name="GPUs" caption=Signal::stored(caption) columns=columns lines=Signal::stored(lines) what="GPUs"/> }
-    })
+    (!gpus.is_empty()).then(|| Table::new("GPUs", "").caption(caption).pages("GPUs", ROWS).of(lines))
 }
 
 fn gpu_line(gpu: &GpuSample) -> Line {
-    let number = |value: Option<f64>, show: fn(f64) -> String| Cell::number_or(value, show, "-");
-    Line::of(vec![
-        Cell::head(format!("{} {}", gpu.host, gpu.gpu)),
-        number(gpu.memory_used_bytes.map(|bytes| bytes as f64), |bytes| format::bytes(bytes as u64)),
-        number(gpu.utilization, |share| format!("{:.0}%", 100.0 * share)),
-        number(gpu.sm_clock_mhz.map(|mhz| mhz as f64), |mhz| format::exact(mhz as u64)),
-        number(gpu.power_watts, format::three),
-        number(gpu.temperature_c, format::three),
-        Cell::text(gpu.throttled_by.join(", ")),
-    ])
+    let whole = |value: Option<u64>| value.map(|value| value as f64);
+    Line::new()
+        .head(format!("{} {}", gpu.host, gpu.gpu))
+        .number_or(whole(gpu.memory_used_bytes), &|bytes| format::bytes(bytes as u64), "-")
+        .number_or(gpu.utilization, &|share| format!("{:.0}%", 100.0 * share), "-")
+        .number_or(whole(gpu.sm_clock_mhz), &|mhz| format::exact(mhz as u64), "-")
+        .number_or(gpu.power_watts, &format::three, "-")
+        .number_or(gpu.temperature_c, &format::three, "-")
+        .text(gpu.throttled_by.join(", "))
 }

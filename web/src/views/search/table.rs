@@ -7,9 +7,9 @@ use planner::search::{FitGroup, Remedy, Row, SearchAnswer, Settings};
 
 use crate::findings::{said, sentence};
 use crate::format;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::testid;
-use crate::views::verdict_cell;
+use crate::views::with_verdict;
 
 /// Head and reader of a column of sizes.
 type Size = (&'static str, &'static str, fn(&Settings) -> u64);
@@ -23,6 +23,19 @@ const SIZES: [Size; 8] = [
     ("etp", "Expert tensor parallel", |chosen| chosen.etp),
     ("dp", "Data parallel", |chosen| chosen.dp),
     ("mbs", "Sequences of a micro batch", |chosen| chosen.micro_batch_size),
+];
+
+/// The columns before them.
+const FIRST: &[Column] = &[
+    Column::buttons("Choose"),
+    Column::new("Step, s"),
+    Column::word("Likely, s").about("Of the step: nine of ten"),
+    Column::new("Tokens/s/GPU").about("Tokens per second and GPU"),
+    Column::new("MFU"),
+    Column::word("Verdict"),
+    Column::new("Memory, GiB").about("Of the fullest GPU"),
+    Column::word("Likely, GiB").about("Of the memory: nine of ten"),
+    Column::new("Left, %").about("Of the fullest GPU's memory, beside the predicted peak"),
 ];
 
 /// The settings in a few words, such as `TP 8, PP 4, micro batch 2`.
@@ -64,18 +77,18 @@ pub fn Rows(
         answer.with(|answer| {
             let Some(answer) = answer else { return Lines::default() };
             let (several, priced) = (several.get(), priced.get());
+            let columns = columns(several, priced);
             let first_tight = answer.rows.iter().position(|row| row.group == FitGroup::Tight);
             let said = sentence(&answer.tight_in_words());
             let mut lines = Vec::with_capacity(answer.rows.len() + 1);
             for (at, row) in answer.rows.iter().enumerate() {
                 if Some(at) == first_tight {
-                    let reach = columns(several, priced).len();
-                    let heading = Cell::head(said.clone()).over(reach).class("word");
-                    lines.push(Line::heading(vec![heading]).mark("data-testid", testid::SEARCH_TIGHT));
+                    let heading = Line::heading().head(said.clone()).over(columns.len()).class("word");
+                    lines.push(heading.hook(testid::SEARCH_TIGHT, String::new()));
                 }
                 lines.push(line(row.clone(), several, priced, take));
             }
-            Lines::of(lines)
+            Lines::of(columns, lines)
         })
     });
     let notes = move || {
@@ -120,32 +133,24 @@ pub fn Rows(
         scope.map(|scope| view! { <p class="note" data-testid=testid::SEARCH_SCOPE>{said(&scope)}</p> })
     };
     let caption = "A click on a row makes it the plan; undo takes it back. Plans that fit stand before tight ones, and plans that were simulated before those that were not";
+    let table = Table::new("Ranked plans", testid::SEARCH_TABLE)
+        .caption(caption.to_owned())
+        .pages("plans", ROWS)
+        .over(lines);
     view! {
         {relief}
         {notes}
         {scope}
         <div hidden=move || !there()>
-            <Table name="Ranked plans" hook=testid::SEARCH_TABLE caption=Signal::stored(caption.to_owned())
-                columns=Signal::derive(move || columns(several.get(), priced.get())) lines=lines what="plans"/>
+            {table}
         </div>
     }
 }
 
 /// The columns; where rows are on several clusters, and where GPU hours have a price, one more.
 fn columns(several: bool, priced: bool) -> Vec<Column> {
-    let mut columns = vec![
-        Column::buttons("Choose"),
-        Column::new("Step, s"),
-        Column::word("Likely, s").about("Of the step: nine of ten"),
-        Column::new("Tokens/s/GPU").about("Tokens per second and GPU"),
-        Column::new("MFU"),
-        Column::word("Verdict"),
-        Column::new("Memory, GiB").about("Of the fullest GPU"),
-        Column::word("Likely, GiB").about("Of the memory: nine of ten"),
-        Column::new("Left, %").about("Of the fullest GPU's memory, beside the predicted peak"),
-    ];
-    columns.extend(SIZES.map(|(id, what, _)| Column::new(id.to_uppercase()).about(what)));
-    columns.extend([Column::word("Recompute"), Column::word("Schedule")]);
+    let sizes = SIZES.map(|(id, what, _)| Column::new(id).about(what).class("size"));
+    let mut columns = [FIRST, &sizes, &[Column::word("Recompute"), Column::word("Schedule")]].concat();
     columns.extend(several.then(|| Column::word("On")));
     columns.extend(priced.then(|| Column::new("Cost of a step")));
     columns
@@ -158,32 +163,29 @@ fn line(row: Row, several: bool, priced: bool, take: Callback<Row>) -> Line {
     let label = format!("Use row {}: {}", row.place, in_words(chosen));
     // The click on the button reaches the row.
     let button = move || view! { <button class="link" aria-label=label.clone()>"Use"</button> }.into_any();
-    let mut cells = vec![
-        Cell::text("").shows(button),
-        Cell::number(row.step_seconds, step),
-        Cell::text(row.interval_seconds.map(format::three).join(" to ")),
-        Cell::number(row.tokens_per_second_per_gpu, format::three(row.tokens_per_second_per_gpu)),
-        Cell::number_or(row.mfu, |mfu| format!("{:.1} %", mfu * 100.0), "-"),
-        verdict_cell(row.verdict),
-        Cell::gib(row.peak_bytes),
-        Cell::text(row.interval_bytes.map(format::gib).join(" to ")),
-        Cell::number_or(row.left_share(), |share| format!("{:.1}", 100.0 * share), "-"),
-    ];
-    cells.extend(SIZES.iter().map(|(.., read)| Cell::exact(read(chosen))));
+    let line = Line::new()
+        .text("")
+        .shows(button)
+        .number(row.step_seconds, step)
+        .text(row.interval_seconds.map(format::three).join(" to "))
+        .number(row.tokens_per_second_per_gpu, format::three(row.tokens_per_second_per_gpu))
+        .number_or(row.mfu, &|mfu| format!("{:.1} %", mfu * 100.0), "-");
+    let line = with_verdict(line, row.verdict)
+        .gib(row.peak_bytes)
+        .text(row.interval_bytes.map(format::gib).join(" to "))
+        .number_or(row.left_share(), &|share| format!("{:.1}", 100.0 * share), "-");
+    let line = SIZES.iter().fold(line, |line, (.., read)| line.exact(read(chosen)));
     let schedule =
         serde_json::to_value(chosen.schedule).ok().and_then(|name| name.as_str().map(str::to_owned));
-    cells.extend([Cell::text(chosen.recompute.0.clone()), Cell::text(schedule.unwrap_or_default())]);
+    let mut line = line.text(chosen.recompute.0.clone()).text(schedule.unwrap_or_default());
     if several {
         let strategy = chosen.fsdp_strategy.map_or(String::new(), |one| format!(" {}", one.name()));
         let gpus = format::exact(row.gpus);
-        cells.push(Cell::text(format!("{gpus} x {}, {}{strategy}", chosen.gpu, chosen.runtime.name())));
+        line = line.text(format!("{gpus} x {}, {}{strategy}", chosen.gpu, chosen.runtime.name()));
     }
     if priced {
-        cells.push(Cell::number_or(row.cost, format::three, "-"));
+        line = line.number_or(row.cost, &format::three, "-");
     }
     let group = if row.group == FitGroup::Fits { "fits" } else { "tight" };
-    Line::of(cells)
-        .mark("data-testid", testid::SEARCH_ROW)
-        .mark("data-group", group)
-        .click(move || take.run(row.clone()))
+    line.hook(testid::SEARCH_ROW, group.to_owned()).click(move || take.run(row.clone()))
 }

@@ -8,7 +8,7 @@ use planner::search::{RuleCount, SearchAnswer, Settings};
 use super::table::in_words;
 use crate::findings::coded;
 use crate::format;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::search::{Engine, Phase};
 use crate::testid;
 
@@ -74,6 +74,8 @@ pub fn WhyNot(
     }
 }
 
+const RULES: &[Column] = &[Column::word("Rule"), Column::new("Refused")];
+
 /// The counts, and the rules behind them.
 #[component]
 pub fn Counts(answer: Memo<Option<Arc<SearchAnswer>>>) -> impl IntoView {
@@ -93,13 +95,13 @@ pub fn Counts(answer: Memo<Option<Arc<SearchAnswer>>>) -> impl IntoView {
             let left_out = answer.left_out.iter().map(|what| {
                 view! { <p class="note">{format!("Not looked at, because the space is too large: {what}")}</p> }
             });
-            let rule = |rule: &RuleCount| Line::of(vec![Cell::head(rule.rule.clone()), Cell::exact(rule.candidates)]);
-            let rules = Lines::of(counts.rules.iter().map(rule).collect());
-            let columns = vec![Column::word("Rule"), Column::new("Refused")];
+            let rule = |rule: &RuleCount| Line::new().head(rule.rule.clone()).exact(rule.candidates);
+            let rules = Lines::of(RULES, counts.rules.iter().map(rule).collect());
+            let rules = Table::new("Rules that refused candidates", "").pages("rules", ROWS).of(rules);
             view! {
                 <details>
                     <summary data-testid=testid::SEARCH_COUNTS>{head}</summary>
-                    <Table name="Rules that refused candidates" columns=columns lines=Signal::stored(rules) what="rules"/>
+                    {rules}
                 </details>
                 {left_out.collect_view()}
             }

@@ -7,13 +7,19 @@ use planner::shard::{BufferShard, ParamShard, RankShards};
 
 use super::parts::group_name;
 use crate::format;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 
 /// Head and reader of a column that is summed.
 type Sum = (&'static str, fn(&BufferShard) -> u64);
 
-const SUMS: [Sum; 6] = [
-    ("Elements", |buffer| buffer.elements),
+const FIRST: &[Column] = &[
+    Column::new("Buffer"),
+    Column::word("Holds"),
+    Column::word("Reduced over"),
+    Column::new("Elements"),
+    Column::new("Padding"),
+];
+const SUMS: [Sum; 5] = [
     ("State elements", BufferShard::state_elements),
     ("Weights", BufferShard::weights_bytes),
     ("Gradients", BufferShard::gradients_bytes),
@@ -22,14 +28,14 @@ const SUMS: [Sum; 6] = [
 ];
 
 /// Elements of a buffer that hold no slice, with a sign: less than nothing would be an error.
-fn padding(shards: &RankShards, number: usize, buffer: &BufferShard) -> Cell {
+fn padding(line: Line, shards: &RankShards, number: usize, buffer: &BufferShard) -> Line {
     let held: u64 =
         shards.params.iter().filter(|param| param.buffer == number).map(ParamShard::elements).sum();
     match buffer.elements.checked_sub(held) {
-        Some(rest) => Cell::exact(rest),
+        Some(rest) => line.exact(rest),
         None => {
             let lacking = held - buffer.elements;
-            Cell::number(-(lacking as f64), format!("-{}", format::exact(lacking)))
+            line.number(-(lacking as f64), format!("-{}", format::exact(lacking)))
         }
     }
 }
@@ -46,23 +52,21 @@ pub fn Buffers(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
                 false if split => "all but routed experts",
                 false => "all parameters",
             };
-            let mut cells = vec![
-                Cell::exact(number as u64).as_head(),
-                Cell::text(what),
-                Cell::text(group_name(buffer.group)),
-            ];
-            cells.extend(SUMS.map(|(_, read)| Cell::exact(read(buffer))));
-            cells.insert(4, padding(&shards, number, buffer));
-            Line::of(cells)
+            let line = Line::new().exact(number as u64).naming().text(what).text(group_name(buffer.group));
+            let line = padding(line.exact(buffer.elements), &shards, number, buffer);
+            SUMS.iter().fold(line, |line, (_, read)| line.exact(read(buffer)))
         };
-        let mut sums = vec![Cell::head("All").over(3)];
-        sums.extend(SUMS.map(|(_, read)| Cell::exact(shards.buffers.iter().map(read).sum())));
-        sums.insert(2, Cell::text(""));
-        Lines::of(shards.buffers.iter().enumerate().map(line).collect()).foot(sums)
+        let sum = |read: fn(&BufferShard) -> u64| shards.buffers.iter().map(read).sum();
+        let all = Line::new().head("All").over(3).exact(sum(|buffer| buffer.elements)).text("");
+        let all = SUMS.iter().fold(all, |line, (_, read)| line.exact(sum(*read)));
+        let columns: Vec<Column> =
+            FIRST.iter().copied().chain(SUMS.map(|(head, _)| Column::new(head))).collect();
+        Lines::of(columns, shards.buffers.iter().enumerate().map(line).collect()).foot(all)
     });
-    let mut columns = vec![Column::new("Buffer"), Column::word("Holds"), Column::word("Reduced over")];
-    columns.extend(SUMS.map(|(head, _)| Column::new(head)));
-    columns.insert(4, Column::new("Padding"));
     let caption = "Buffers, in bytes of weights, gradients and optimizer state on the GPU, and of all three on the host";
-    view! { <Table name="Buffers of the rank" class="buffers" caption=Signal::stored(caption.to_owned()) columns=columns lines=lines what="buffers"/> }
+    Table::new("Buffers of the rank", "")
+        .class("buffers")
+        .caption(caption.to_owned())
+        .pages("buffers", ROWS)
+        .over(lines)
 }

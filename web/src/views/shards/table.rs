@@ -9,8 +9,19 @@ use planner::shard::{ParamShard, RankShards};
 use super::parts::{Part, bytes_of, cut_of, parts, shape, write_slices};
 use super::weights_bytes;
 use crate::format;
-use crate::kit::{Cell, Column, Line, Lines, Order, Sheet, Table};
+use crate::kit::{Column, Line, Lines, Order, Sheet, Table};
 use crate::testid;
+
+const COLUMNS: &[Column] = &[
+    Column::new("Parameter").class("name").unsorted(),
+    Column::new("Whole").class("shape-of").unsorted(),
+    Column::new("Here").class("shape-of").unsorted(),
+    Column::new("From").class("shape-of").unsorted(),
+    Column::word("Cut by").unsorted(),
+    Column::new("Buffer").unsorted(),
+    Column::new("Elements").unsorted(),
+    Column::new("Bytes").unsorted(),
+];
 
 /// A line of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +51,7 @@ pub fn ShardTable(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
     });
     // What stands outside of the layers and the first of them.
     let open = RwSignal::new(BTreeSet::from([0usize, 1]));
-    let order = Order::default();
+    let order = Order::new();
     let wanted = Memo::new(move |_| all_parts.with(|parts| open.with(|open| lines(parts, open))));
     let open_all = move |_| open.set((0..all_parts.with_untracked(|parts| parts.len())).collect());
     let close_all = move |_| {
@@ -51,11 +62,11 @@ pub fn ShardTable(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
         let (shards, parts, wanted) = (shards.get(), all_parts.get(), wanted.get());
         let Some(shards) = shards else { return Lines::default() };
         let count = wanted.len();
-        let foot = vec![
-            Cell::head(format!("All {} slices", format::exact(shards.params.len() as u64))).over(6),
-            Cell::exact(parts.iter().map(|part| part.elements).sum()),
-            Cell::exact(parts.iter().map(|part| part.bytes).sum()),
-        ];
+        let foot = Line::new()
+            .head(format!("All {} slices", format::exact(shards.params.len() as u64)))
+            .over(6)
+            .exact(parts.iter().map(|part| part.elements).sum())
+            .exact(parts.iter().map(|part| part.bytes).sum());
         let line = move |number: usize| match wanted.get(number) {
             Some(&Which::Part(number)) => {
                 parts.get(number).map_or_else(Line::default, |part| part_line(number, part, open))
@@ -65,44 +76,35 @@ pub fn ShardTable(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
             }
             None => Line::default(),
         };
-        Lines::written(count, line).foot(foot)
+        Lines::written(COLUMNS, count, line).foot(foot)
     });
-    let elements = move || all_parts.with(|parts| parts.iter().map(|part| part.elements).sum::<u64>());
-    let word = |head| Column::word(head).unsorted();
-    let number = |head| Column::new(head).unsorted();
-    let shape_of = |head| Column::new(head).class("shape-of").unsorted();
-    let columns = vec![
-        Column::new("Parameter").class("name").unsorted(),
-        shape_of("Whole"),
-        shape_of("Here"),
-        shape_of("From"),
-        word("Cut by"),
-        number("Buffer"),
-        number("Elements"),
-        number("Bytes"),
-    ];
+    let elements =
+        move || all_parts.with(|parts| parts.iter().map(|part| part.elements).sum::<u64>().to_string());
     let mark = |read: fn(&RankShards) -> u64| {
         Signal::derive(move || shards.with(|shards| shards.as_ref().map_or(0, |one| read(one))).to_string())
     };
-    let marks = vec![
-        ("data-rank", mark(|shards| shards.rank)),
-        ("data-slices", mark(|shards| shards.params.len() as u64)),
-        ("data-elements", Signal::derive(move || elements().to_string())),
-        ("data-weights-bytes", mark(weights_bytes)),
-    ];
     // All slices, whichever are on screen.
     let file = Callback::new(move |mut sheet: Sheet| {
         shards.with_untracked(|shards| shards.iter().for_each(|shards| write_slices(shards, &mut sheet)));
         sheet
     });
-    let caption = Signal::stored("Slices in the order of the forward pass".to_owned());
+    let caption = "Slices in the order of the forward pass".to_owned();
+    let table = Table::new("Slices of the rank", "")
+        .class("shards")
+        .tall()
+        .caption(caption)
+        .order(order)
+        .file(file)
+        .over(lines);
     view! {
         <div class="row">
             <button data-testid=testid::SHARDS_OPEN on:click=open_all>"Open all layers"</button>
             <button on:click=close_all>"Close all"</button>
         </div>
-        <Table name="Slices of the rank" hook=testid::SHARDS_TABLE class="shards" tall=true marks=marks caption=caption columns=columns
-            lines=lines order=order file=file/>
+        <div data-testid=testid::SHARDS_TABLE data-rank=mark(|shards| shards.rank) data-elements=elements
+            data-slices=mark(|shards| shards.params.len() as u64) data-weights-bytes=mark(weights_bytes)>
+            {table}
+        </div>
     }
 }
 
@@ -129,27 +131,20 @@ fn part_line(number: usize, part: &Part, open: RwSignal<BTreeSet<usize>>) -> Lin
         }
         .into_any()
     };
-    Line::heading(vec![
-        Cell::head("").over(6).class("word").shows(name),
-        Cell::exact(part.elements),
-        Cell::exact(part.bytes),
-    ])
+    Line::heading().head("").over(6).class("word").shows(name).exact(part.elements).exact(part.bytes)
 }
 
 fn slice_line(shards: &RankShards, param: &ParamShard) -> Line {
-    Line::of(vec![
-        Cell::head(param.name.clone()),
-        Cell::text(shape(&param.shape)),
-        Cell::text(shape(&param.local_shape)),
-        Cell::text(shape(&param.offset)),
-        Cell::text(cut_of(param)),
-        Cell::text(format!("{} + {}", param.buffer, format::exact(param.buffer_offset))),
-        Cell::exact(param.elements()),
-        Cell::exact(bytes_of(shards, param)),
-    ])
-    .mark("data-testid", testid::SHARD_ROW)
-    .mark("data-name", param.name.clone())
-    .mark("data-elements", param.elements().to_string())
+    Line::new()
+        .head(param.name.clone())
+        .text(shape(&param.shape))
+        .text(shape(&param.local_shape))
+        .text(shape(&param.offset))
+        .text(cut_of(param))
+        .text(format!("{} + {}", param.buffer, format::exact(param.buffer_offset)))
+        .exact(param.elements())
+        .exact(bytes_of(shards, param))
+        .hook(testid::SHARD_ROW, param.name.clone())
 }
 
 #[cfg(test)]

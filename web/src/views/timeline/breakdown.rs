@@ -8,7 +8,7 @@ use planner::wire::TimeAnswer;
 use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment, Unit};
 use crate::format;
 use crate::frame::Figure;
-use crate::kit::{Cell, Column, Line, Lines, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::state::store;
 use crate::testid;
 use crate::timeline::words::seconds;
@@ -151,6 +151,8 @@ pub fn Breakdown() -> impl IntoView {
     }
 }
 
+const PARTS: &[Column] = &[Column::new("Part of the step"), Column::new("Seconds"), Column::new("Share")];
+
 /// Seconds of a step, part by part.
 #[component]
 fn Parts(time: Memo<Option<TimeAnswer>>) -> impl IntoView {
@@ -158,20 +160,15 @@ fn Parts(time: Memo<Option<TimeAnswer>>) -> impl IntoView {
         let Some(time) = time.get() else { return Lines::default() };
         let line = |(name, seconds): (&str, f64)| {
             let share = seconds / time.step_seconds;
-            Line::of(vec![
-                Cell::head(capital(name)),
-                Cell::number(seconds, seconds.to_string()),
-                Cell::number(share, format!("{} %", format::three(100.0 * share))),
-            ])
+            Line::new()
+                .head(capital(name))
+                .number(seconds, seconds.to_string())
+                .number(share, format!("{} %", format::three(100.0 * share)))
         };
-        Lines::of(parts(&time).map(line).collect()).foot(vec![
-            Cell::head("Step"),
-            Cell::text(time.step_seconds.to_string()),
-            Cell::text("100 %"),
-        ])
+        let sum = Line::new().head("Step").text(time.step_seconds.to_string()).text("100 %");
+        Lines::of(PARTS, parts(&time).map(line).collect()).foot(sum)
     });
-    let columns = vec![Column::new("Part of the step"), Column::new("Seconds"), Column::new("Share")];
-    view! { <Table name="Seconds of a step" hook=testid::BREAKDOWN_TABLE columns=columns lines=lines what="parts"/> }
+    Table::new("Seconds of a step", testid::BREAKDOWN_TABLE).pages("parts", ROWS).over(lines)
 }
 
 /// Parts that take any time, in the answer's order.

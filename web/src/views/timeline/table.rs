@@ -7,7 +7,7 @@ use planner::time::simulate::{StageTimeline, Timeline};
 use planner::time::trace::action_name;
 
 use crate::format;
-use crate::kit::{Cell, Column, Line, Lines, Sheet, Table};
+use crate::kit::{Column, Line, Lines, ROWS, Sheet, Table};
 use crate::testid;
 use crate::timeline::scene::{Drawn, Which};
 use crate::timeline::words::{KINDS, seconds};
@@ -29,30 +29,25 @@ fn one(which: Which, line: &Timeline) -> impl IntoView + use<> {
             line.stages.iter().any(|stage| stage.spans.iter().any(|span| span.action.kind == *kind))
         })
         .collect();
-    let time = |value: f64| Cell::number(value, seconds(value));
+    let time = |line: Line, value: f64| line.number(value, seconds(value));
     let stage = |(number, stage): (usize, &StageTimeline)| {
         let idle = line.idle(number);
         let share = if line.seconds > 0.0 { idle / line.seconds } else { 0.0 };
         let last = stage.spans.last().map_or(0.0, |span| span.free);
-        let mut cells = vec![Cell::head(format!("Stage {number}"))];
-        cells.extend(kinds.iter().map(|kind| time(stage.seconds_of(*kind))));
-        cells.extend([
-            time(stage.sending),
-            time(idle),
-            Cell::number(share, format!("{} %", format::three(100.0 * share))),
-            time(last),
-        ]);
-        Line::of(cells)
+        let first = Line::new().head(format!("Stage {number}"));
+        let actions = kinds.iter().map(|kind| stage.seconds_of(*kind));
+        let line = actions.chain([stage.sending, idle]).fold(first, time);
+        time(line.number(share, format!("{} %", format::three(100.0 * share))), last)
     };
-    let lines = Lines::of(line.stages.iter().enumerate().map(stage).collect());
-    let mut columns = vec![Column::new("Stage")];
-    columns.extend(kinds.iter().map(|kind| Column::new(action_name(*kind))));
-    columns.extend(["sending", "idle", "share", "done at"].map(Column::new));
+    let heads = std::iter::once("Stage").chain(kinds.iter().map(|kind| action_name(*kind)));
+    let heads = heads.chain(["sending", "idle", "share", "done at"]);
+    let columns: Vec<Column> = heads.map(Column::new).collect();
+    let lines = Lines::of(columns, line.stages.iter().enumerate().map(stage).collect());
     let name = match which {
         Which::Predicted => "Seconds of each stage, predicted",
         Which::Measured => "Seconds of each stage, measured",
     };
-    view! { <Table name=name caption=Signal::stored(name.to_owned()) columns=columns lines=Signal::stored(lines) what="stages"/> }
+    Table::new(name, "").caption(name.to_owned()).pages("stages", ROWS).of(lines)
 }
 
 /// Every action, as a file.
