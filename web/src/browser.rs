@@ -137,6 +137,17 @@ fn try_download(file_name: &str, media_type: &str, text: &str) -> Result<(), JsV
     Url::revoke_object_url(&url)
 }
 
+/// Reads CSS variables as they hold for an element.
+pub fn variables(element: Option<web_sys::Element>) -> impl Fn(&str) -> String {
+    let style = element.and_then(|element| window().get_computed_style(&element).ok()?);
+    move |name| style.as_ref().and_then(|style| style.get_property_value(name).ok()).unwrap_or_default()
+}
+
+/// Reads the variables of the light theme, whichever is on: a file is read on white.
+pub fn light_variables() -> impl Fn(&str) -> String {
+    variables(document().get_element_by_id("light"))
+}
+
 /// Moves the keyboard focus to the element with this id; the browser scrolls as far as it must.
 pub fn focus(id: &str) {
     if let Some(element) = document().get_element_by_id(id)

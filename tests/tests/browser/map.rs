@@ -161,7 +161,7 @@ async fn gpus_are_marked_as_failed_on_the_map() -> Result<()> {
         page.browser.text_when("failed-table", SOON, |text| text.contains("1 replicas with 4 of 8")).await?;
     ensure!(table.contains("12.50 %") && table.contains("25.00 %"), "{table}");
     // What each way takes is a long sentence, and nothing to scroll to, on a phone neither.
-    let beyond = "const box = document.querySelector('[data-testid=failed-table]').parentElement;
+    let beyond = "const box = document.querySelector('[data-testid=failed-table] [role=region]');
         return ['', '360px'].map(width => {
             box.style.width = width;
             const beyond = box.scrollWidth - box.clientWidth;

@@ -11,6 +11,7 @@ use super::raster::{Colour, View};
 use super::surface::{Surface, context};
 use super::watch::Watch;
 use super::{loader, vector};
+use crate::browser;
 
 /// What is drawn: all of it, whatever part is on screen.
 #[derive(Debug, Default)]
@@ -271,10 +272,7 @@ impl<S: Scene> Screen<S> {
 
 /// The page's colours now.
 pub fn page_palette() -> Palette {
-    let style = document().document_element().and_then(|root| window().get_computed_style(&root).ok()?);
-    Palette::read(|name| {
-        style.as_ref().and_then(|style| style.get_property_value(name).ok()).unwrap_or_default()
-    })
+    Palette::read(browser::variables(document().document_element()))
 }
 
 /// A canvas of that many pixels; setting them empties it, so only when they change.

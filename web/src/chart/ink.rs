@@ -93,29 +93,6 @@ impl Ink {
         }
     }
 
-    /// The colour in an exported file, as in the light theme.
-    fn light(self) -> &'static str {
-        match self {
-            Ink::Weights => "#0072b2",
-            Ink::Gradients => "#009e73",
-            Ink::Optimizer => "#7a5cc4",
-            Ink::Activations => "#b87a00",
-            Ink::Transient => "#d55e00",
-            Ink::Rounding => "#c9cdd3",
-            Ink::Outside => "#8a8f98",
-            Ink::Text => "#16181d",
-            Ink::Muted => "#565c66",
-            Ink::Grid => "#e3e6ea",
-            Ink::Ground => "#ffffff",
-            Ink::Capacity => "#b3261e",
-            Ink::Measured => "#111111",
-            Ink::Curve => "#0b57d0",
-            Ink::Compute => "#1f6aa8",
-            Ink::Communication => "#a23b72",
-            Ink::Waiting => "#8a8f98",
-        }
-    }
-
     fn pattern(self) -> Option<&'static str> {
         match self {
             Ink::Transient => Some("hatch"),
@@ -130,14 +107,12 @@ pub fn for_page(svg: &str, id: &str) -> String {
     dress(svg, id, |ink| format!("var({})", ink.variable()))
 }
 
-/// The drawing as a file of its own.
-pub fn for_export(svg: &str) -> String {
-    let dressed = dress(svg, "chart", |ink| ink.light().to_owned());
+/// The drawing as a file of its own; `colour` reads a CSS variable.
+pub fn for_export(svg: &str, colour: impl Fn(&str) -> String) -> String {
+    let dressed = dress(svg, "chart", |ink| colour(ink.variable()));
     let dressed = dressed.replacen("<svg ", "<svg font-family=\"system-ui, sans-serif\" ", 1);
-    insert_first(
-        &dressed,
-        &format!("<rect width=\"100%\" height=\"100%\" fill=\"{}\"/>", Ink::Ground.light()),
-    )
+    let ground = colour(Ink::Ground.variable());
+    insert_first(&dressed, &format!("<rect width=\"100%\" height=\"100%\" fill=\"{ground}\"/>"))
 }
 
 fn dress(svg: &str, id: &str, colour: impl Fn(Ink) -> String) -> String {
@@ -184,7 +159,8 @@ mod tests {
             page.contains("fill=\"url(#x-hatch)\"") && page.contains("stroke=\"var(--transient)\""),
             "{page}"
         );
-        let file = for_export(&format!("<svg width=\"1\">{drawing}</svg>"));
+        let read = |variable: &str| format!("#{}", variable.len());
+        let file = for_export(&format!("<svg width=\"1\">{drawing}</svg>"), read);
         assert!(!file.contains("var(") && !file.contains("#5350"), "{file}");
     }
 }

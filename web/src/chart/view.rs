@@ -55,7 +55,8 @@ pub fn ChartView(
     });
     let page_svg = move || drawing.with(|drawing| ink::for_page(&drawing.svg, id));
     let save = move |_| {
-        let svg = drawing.with_untracked(|drawing| ink::for_export(&drawing.svg));
+        let colours = browser::light_variables();
+        let svg = drawing.with_untracked(|drawing| ink::for_export(&drawing.svg, colours));
         browser::download(&format!("{id}.svg"), "image/svg+xml", &svg);
     };
     view! {

@@ -161,19 +161,24 @@ impl Table {
                 Some(view! { <tfoot>{foot}</tfoot> })
             })
         };
+        // The caption stands beside the buttons, which do not scroll with the table.
+        let caption = caption.unwrap_or_else(|| Signal::stored(name.to_owned()));
+        let id = browser::file_stem(&format!("table-{name}"));
         view! {
-            <div class="row table-tools">
-                <Pager page=order.page rows=count size=page what=what/>
-                <button class="quiet" aria-label=format!("Copy: {name}") on:click=copy>{said}</button>
-                <button class="quiet" aria-label=format!("CSV: {name}") on:click=save>"CSV"</button>
-            </div>
-            <div class="table-box" class:tall=tall tabindex="0" role="region" aria-label=name>
-                <table class=class data-testid=(!hook.is_empty()).then_some(hook)>
-                    {caption.map(|caption| view! { <caption>{caption}</caption> })}
-                    <thead><tr>{heads}</tr></thead>
-                    <tbody>{body}</tbody>
-                    {foot}
-                </table>
+            <Pager page=order.page rows=count size=page what=what/>
+            <div class="table" data-testid=(!hook.is_empty()).then_some(hook)>
+                <div class="table-head">
+                    <p class="note" id=id.clone()>{caption}</p>
+                    <button class="quiet" aria-label=format!("Copy: {name}") on:click=copy>{said}</button>
+                    <button class="quiet" aria-label=format!("CSV: {name}") on:click=save>"CSV"</button>
+                </div>
+                <div class="table-box" class:tall=tall tabindex="0" role="region" aria-label=name>
+                    <table class=class aria-labelledby=id>
+                        <thead><tr>{heads}</tr></thead>
+                        <tbody>{body}</tbody>
+                        {foot}
+                    </table>
+                </div>
             </div>
         }
         .into_any()
