@@ -169,8 +169,8 @@ impl Table {
             <div class="table" data-testid=(!hook.is_empty()).then_some(hook)>
                 <div class="table-head">
                     <p class="note" id=id.clone()>{caption}</p>
-                    <button class="quiet" aria-label=format!("Copy: {name}") on:click=copy>{said}</button>
-                    <button class="quiet" aria-label=format!("CSV: {name}") on:click=save>"CSV"</button>
+                    <button class="quiet" aria-describedby=id.clone() on:click=copy>{said}</button>
+                    <button class="quiet" aria-describedby=id.clone() on:click=save>"CSV"</button>
                 </div>
                 <div class="table-box" class:tall=tall tabindex="0" role="region" aria-label=name>
                     <table class=class aria-labelledby=id>

@@ -8,6 +8,7 @@
 //! two members go over in the order in which both ends have them (`planner::schedule::steps`).
 
 pub mod choice;
+mod collective;
 pub mod host;
 pub mod nccl;
 
@@ -16,6 +17,8 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use planner::layout::{Group, GroupKind};
 use tch::{Device, Kind, Tensor};
+
+pub use collective::{Collective, Name};
 
 /// Name of the time that a rank waits for others to enter a collective or to send.
 pub const WAITING: &str = "waiting";
@@ -73,35 +76,58 @@ pub trait Collectives {
     /// The groups, in the order of creation.
     fn groups(&self) -> &[Group];
 
-    /// Replaces `tensor` on every member by the reduction of all.
+    /// Does what several members do together; their tensors are checked, and all are members of the group.
     ///
     /// # Errors
-    /// When a member is missing for too long, is gone, or is in another collective. So for all below.
-    fn all_reduce(&self, group: GroupId, reduce: Reduce, tensor: &mut Tensor) -> anyhow::Result<()>;
+    /// When a member is missing for too long, is gone, or is in another collective.
+    fn run(&self, group: GroupId, collective: Collective<'_>) -> anyhow::Result<()>;
 
-    /// Fills `output` with the members' `input`s one after the other. `input` may be a part of `output`.
+    /// Does what all members of a group do together.
     ///
     /// # Errors
-    /// As `all_reduce`.
-    fn all_gather(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()>;
+    /// As `run`, and when tensors don't fit the group. So for all below.
+    fn enter(&self, group: GroupId, collective: Collective<'_>) -> anyhow::Result<()> {
+        let members = self.size(group);
+        collective.check(members)?;
+        if members == 1 { collective.alone() } else { self.run(group, collective) }
+    }
 
-    /// Fills `output` with this member's part of the sum of all `input`s. `output` may be a part of `input`.
+    /// `Collective::AllReduce`.
     ///
     /// # Errors
-    /// As `all_reduce`.
-    fn reduce_scatter(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()>;
+    /// As `enter`.
+    fn all_reduce(&self, group: GroupId, reduce: Reduce, tensor: &mut Tensor) -> anyhow::Result<()> {
+        self.enter(group, Collective::AllReduce(reduce, tensor))
+    }
 
-    /// Replaces `tensor` by that of the member with index `root` in the group.
+    /// `Collective::AllGather`.
     ///
     /// # Errors
-    /// As `all_reduce`.
-    fn broadcast(&self, group: GroupId, root: usize, tensor: &mut Tensor) -> anyhow::Result<()>;
+    /// As `enter`.
+    fn all_gather(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()> {
+        self.enter(group, Collective::AllGather { input, output })
+    }
 
-    /// Sends each member its rows of `input` (cut along the first dim: `input_rows[i]` rows for member `i`) and fills
-    /// `output` with what the members sent to this one, in their order: `output_rows[i]` rows from member `i`.
+    /// `Collective::ReduceScatter`.
     ///
     /// # Errors
-    /// As `all_reduce`, and when the rows don't add up to the tensors' first dims.
+    /// As `enter`.
+    fn reduce_scatter(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()> {
+        self.enter(group, Collective::ReduceScatter { input, output })
+    }
+
+    /// `Collective::Broadcast`.
+    ///
+    /// # Errors
+    /// As `enter`.
+    fn broadcast(&self, group: GroupId, root: usize, tensor: &mut Tensor) -> anyhow::Result<()> {
+        self.enter(group, Collective::Broadcast { root, tensor })
+    }
+
+    /// `Collective::AllToAll`.
+    ///
+    /// # Errors
+    /// As `enter`.
     fn all_to_all(
         &self,
         group: GroupId,
@@ -109,7 +135,17 @@ pub trait Collectives {
         input_rows: &[usize],
         output: &mut Tensor,
         output_rows: &[usize],
-    ) -> anyhow::Result<()>;
+    ) -> anyhow::Result<()> {
+        self.enter(group, Collective::AllToAll { input, input_rows, output, output_rows })
+    }
+
+    /// `Collective::Barrier`.
+    ///
+    /// # Errors
+    /// As `enter`.
+    fn barrier(&self, group: GroupId) -> anyhow::Result<()> {
+        self.enter(group, Collective::Barrier)
+    }
 
     /// Sends tensors to members (by their index), and says from which members messages of a form will come: all of them go
     /// side by side, and nobody waits for them here. The next message that a member sends to this one is the next that this
@@ -119,7 +155,7 @@ pub trait Collectives {
     /// that both have.
     ///
     /// # Errors
-    /// As `all_reduce`.
+    /// As `run`.
     fn exchange(
         &self,
         group: GroupId,
@@ -131,14 +167,8 @@ pub trait Collectives {
     /// What was expected; what is computed next waits until it is there.
     ///
     /// # Errors
-    /// As `all_reduce`, and when the message is of another size.
+    /// As `run`, and when the message is of another size.
     fn receive(&self, expected: Expected) -> anyhow::Result<Tensor>;
-
-    /// Returns once all members have entered.
-    ///
-    /// # Errors
-    /// As `all_reduce`.
-    fn barrier(&self, group: GroupId) -> anyhow::Result<()>;
 
     /// Seconds spent since the last call: `waiting` until the last member had entered, and `comm.KIND` for the rest.
     fn take_seconds(&self) -> BTreeMap<String, f64>;

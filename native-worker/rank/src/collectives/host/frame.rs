@@ -35,7 +35,7 @@ impl Kind {
 /// Which part of which collective a data frame is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Number in `COLLECTIVES`.
+    /// Number of its `Name`.
     pub collective: u8,
     /// The group.
     pub group: u32,

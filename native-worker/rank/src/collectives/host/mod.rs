@@ -32,20 +32,8 @@ pub use self::join::{Identity, Meeting};
 pub use self::link::LastResort;
 use self::link::Link;
 use self::operation::Operation;
-use super::{Collectives, Expected, Form, GroupId, Reduce, WAITING};
+use super::{Collective, Collectives, Expected, Form, GroupId, Name, WAITING};
 use crate::sys::{cpu_bytes, cpu_bytes_mut};
-
-/// Names of the collectives; a frame carries the index.
-const COLLECTIVES: [&str; 8] =
-    ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier", "all_to_all", "send", "receive"];
-const ALL_REDUCE: u8 = 0;
-const ALL_GATHER: u8 = 1;
-const REDUCE_SCATTER: u8 = 2;
-const BROADCAST: u8 = 3;
-const BARRIER: u8 = 4;
-const ALL_TO_ALL: u8 = 5;
-const SEND: u8 = 6;
-const RECEIVE: u8 = 7;
 
 /// A rank's links and its board.
 #[derive(Clone)]
@@ -119,10 +107,10 @@ pub struct HostCollectives {
     groups: Vec<Group>,
     control: Control,
     operations: RefCell<Vec<u64>>,
-    /// By number in `COLLECTIVES`; last, the time until the other members had entered.
-    seconds: RefCell<[f64; COLLECTIVES.len() + 1]>,
-    /// Messages so far, by group, member, and `SEND` or `RECEIVE`.
-    messages: RefCell<BTreeMap<(usize, usize, u8), u64>>,
+    /// By number of `Name`; last, the time until the other members had entered.
+    seconds: RefCell<[f64; Name::ALL.len() + 1]>,
+    /// Messages so far, by group, member, and `Name::Send` or `Name::Receive`.
+    messages: RefCell<BTreeMap<(usize, usize, Name), u64>>,
     doing: RefCell<String>,
     ended: Cell<bool>,
 }
@@ -176,19 +164,24 @@ impl HostCollectives {
     fn operation(
         &self,
         group: GroupId,
-        collective: u8,
+        collective: Name,
         kind: Kind,
         number: u64,
     ) -> anyhow::Result<Operation<'_>> {
         let found = self.groups.get(group.0).with_context(|| format!("there is no group {}", group.0))?;
         // Both ends of a message must name the same place.
-        let named = if kind == Kind::Message { SEND } else { collective };
+        let named = if kind == Kind::Message { Name::Send } else { collective };
         Ok(Operation {
             world: self,
             members: found.ranks.iter().map(|&rank| rank as usize).collect(),
             me: self.index(group)?,
-            place: Place { collective: named, group: u32::try_from(group.0)?, operation: number, piece: 0 },
-            name: COLLECTIVES[usize::from(collective)],
+            place: Place {
+                collective: named as u8,
+                group: u32::try_from(group.0)?,
+                operation: number,
+                piece: 0,
+            },
+            name: collective.name(),
             kind,
             deadline: Instant::now() + self.control.timeout,
             waited: Duration::ZERO,
@@ -199,7 +192,7 @@ impl HostCollectives {
     fn collective<T>(
         &self,
         group: GroupId,
-        collective: u8,
+        collective: Name,
         run: impl FnOnce(&mut Operation<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let number = {
@@ -215,19 +208,19 @@ impl HostCollectives {
     fn timed<'a, T>(
         &'a self,
         mut operation: Operation<'a>,
-        collective: u8,
+        collective: Name,
         run: impl FnOnce(&mut Operation<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let start = Instant::now();
         let result = run(&mut operation);
         let mut seconds = self.seconds.borrow_mut();
-        seconds[usize::from(collective)] += start.elapsed().saturating_sub(operation.waited).as_secs_f64();
-        seconds[COLLECTIVES.len()] += operation.waited.as_secs_f64();
+        seconds[collective as usize] += start.elapsed().saturating_sub(operation.waited).as_secs_f64();
+        seconds[Name::ALL.len()] += operation.waited.as_secs_f64();
         result
     }
 
     /// Counts a message to or from a member.
-    fn next_message(&self, group: GroupId, member: usize, way: u8) -> u64 {
+    fn next_message(&self, group: GroupId, member: usize, way: Name) -> u64 {
         let mut messages = self.messages.borrow_mut();
         let count = messages.entry((group.0, member, way)).or_default();
         *count += 1;
@@ -237,7 +230,7 @@ impl HostCollectives {
     /// Sends message `number` to a member, which may take its messages in any order, and later: the sender does not wait.
     fn send(&self, group: GroupId, to: usize, number: u64, tensor: &Tensor) -> anyhow::Result<()> {
         self.other(group, to)?;
-        self.timed(self.operation(group, SEND, Kind::Message, number)?, SEND, |operation| {
+        self.timed(self.operation(group, Name::Send, Kind::Message, number)?, Name::Send, |operation| {
             match cpu_bytes(tensor) {
                 Some(bytes) => operation.send_message(to, bytes),
                 None => operation.send_message(to, &host_copy(tensor)?),
@@ -248,7 +241,7 @@ impl HostCollectives {
     /// Waits for message `number` of a member.
     fn take(&self, group: GroupId, from: usize, number: u64, tensor: &mut Tensor) -> anyhow::Result<()> {
         self.other(group, from)?;
-        self.timed(self.operation(group, RECEIVE, Kind::Message, number)?, RECEIVE, |operation| {
+        self.timed(self.operation(group, Name::Receive, Kind::Message, number)?, Name::Receive, |operation| {
             with_host_bytes(tensor, |bytes| operation.receive_message(from, bytes))
         })
     }
@@ -322,31 +315,10 @@ fn host_copy(tensor: &Tensor) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Bytes of each member's rows of a tensor that is cut along its first dim.
-fn row_bytes(tensor: &Tensor, rows: &[usize], members: usize) -> anyhow::Result<Vec<usize>> {
-    let first = tensor.size().first().copied().unwrap_or(0);
-    ensure!(
-        rows.len() == members && rows.iter().sum::<usize>() == usize::try_from(first)?,
-        "{rows:?} rows for the {members} members are not the {first} rows of a tensor of shape {:?}",
-        tensor.size()
-    );
-    let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes() / usize::try_from(first.max(1))?;
-    Ok(rows.iter().map(|rows| rows * bytes).collect())
-}
-
-/// Refuses a part that does not go `members` times into the whole.
-///
-/// # Errors
-/// When it does not.
-pub fn check_sizes(small: &Tensor, large: &Tensor, members: usize) -> anyhow::Result<()> {
-    ensure!(
-        small.numel() * members == large.numel() && small.kind() == large.kind(),
-        "a part of {} elements of {:?} does not go {members} times into {} of {:?}",
-        small.numel(),
-        small.kind(),
-        large.numel(),
-        large.kind()
-    );
-    Ok(())
+fn row_bytes(tensor: &Tensor, rows: &[usize]) -> Vec<usize> {
+    let all: usize = rows.iter().sum();
+    let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes() / all.max(1);
+    rows.iter().map(|rows| rows * bytes).collect()
 }
 
 impl Collectives for HostCollectives {
@@ -358,70 +330,35 @@ impl Collectives for HostCollectives {
         &self.groups
     }
 
-    fn all_reduce(&self, group: GroupId, reduce: Reduce, tensor: &mut Tensor) -> anyhow::Result<()> {
-        if self.size(group) == 1 {
-            return Ok(());
-        }
-        let kind = tensor.kind();
-        self.collective(group, ALL_REDUCE, |operation| {
-            with_host_bytes(tensor, |bytes| operation.all_reduce(reduce, kind, bytes))
-        })
-    }
-
-    fn all_gather(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()> {
-        check_sizes(input, output, self.size(group))?;
-        if self.size(group) == 1 {
-            return Ok(output.f_copy_(input)?);
-        }
-        self.collective(group, ALL_GATHER, |operation| {
-            let mine = host_copy(input)?;
-            with_host_bytes(output, |bytes| operation.all_gather(&mine, bytes))
-        })
-    }
-
-    fn reduce_scatter(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()> {
-        check_sizes(output, input, self.size(group))?;
-        if self.size(group) == 1 {
-            return Ok(output.f_copy_(input)?);
-        }
-        self.collective(group, REDUCE_SCATTER, |operation| {
-            let sum = match cpu_bytes(input) {
-                Some(bytes) => operation.reduce_scatter(input.kind(), bytes)?,
-                None => operation.reduce_scatter(input.kind(), &host_copy(input)?)?,
-            };
-            with_host_bytes(output, |bytes| {
-                bytes.copy_from_slice(&sum);
-                Ok(())
-            })
-        })
-    }
-
-    fn broadcast(&self, group: GroupId, root: usize, tensor: &mut Tensor) -> anyhow::Result<()> {
-        ensure!(root < self.size(group), "a group of {} ranks has no member {root}", self.size(group));
-        if self.size(group) == 1 {
-            return Ok(());
-        }
-        self.collective(group, BROADCAST, |operation| {
-            with_host_bytes(tensor, |bytes| operation.broadcast(root, bytes))
-        })
-    }
-
-    fn all_to_all(
-        &self,
-        group: GroupId,
-        input: &Tensor,
-        input_rows: &[usize],
-        output: &mut Tensor,
-        output_rows: &[usize],
-    ) -> anyhow::Result<()> {
-        let sends = row_bytes(input, input_rows, self.size(group))?;
-        let receives = row_bytes(output, output_rows, self.size(group))?;
-        if self.size(group) == 1 {
-            return Ok(output.f_copy_(input)?);
-        }
-        self.collective(group, ALL_TO_ALL, |operation| {
-            let mine = host_copy(input)?;
-            with_host_bytes(output, |bytes| operation.all_to_all(&mine, &sends, bytes, &receives))
+    fn run(&self, group: GroupId, collective: Collective<'_>) -> anyhow::Result<()> {
+        self.collective(group, collective.name(), |operation| match collective {
+            Collective::AllReduce(reduce, tensor) => {
+                let kind = tensor.kind();
+                with_host_bytes(tensor, |bytes| operation.all_reduce(reduce, kind, bytes))
+            }
+            Collective::AllGather { input, output } => {
+                let mine = host_copy(input)?;
+                with_host_bytes(output, |bytes| operation.all_gather(&mine, bytes))
+            }
+            Collective::ReduceScatter { input, output } => {
+                let sum = match cpu_bytes(input) {
+                    Some(bytes) => operation.reduce_scatter(input.kind(), bytes)?,
+                    None => operation.reduce_scatter(input.kind(), &host_copy(input)?)?,
+                };
+                with_host_bytes(output, |bytes| {
+                    bytes.copy_from_slice(&sum);
+                    Ok(())
+                })
+            }
+            Collective::Broadcast { root, tensor } => {
+                with_host_bytes(tensor, |bytes| operation.broadcast(root, bytes))
+            }
+            Collective::AllToAll { input, input_rows, output, output_rows } => {
+                let (sends, receives) = (row_bytes(input, input_rows), row_bytes(output, output_rows));
+                let mine = host_copy(input)?;
+                with_host_bytes(output, |bytes| operation.all_to_all(&mine, &sends, bytes, &receives))
+            }
+            Collective::Barrier => operation.barrier(),
         })
     }
 
@@ -433,11 +370,11 @@ impl Collectives for HostCollectives {
         form: &Form,
     ) -> anyhow::Result<Vec<Expected>> {
         for (to, tensor) in &sends {
-            self.send(group, *to, self.next_message(group, *to, SEND), tensor)?;
+            self.send(group, *to, self.next_message(group, *to, Name::Send), tensor)?;
         }
         let expected = expects.iter().map(|&from| {
             self.other(group, from)?;
-            let number = self.next_message(group, from, RECEIVE);
+            let number = self.next_message(group, from, Name::Receive);
             Ok(Expected { group, from, number, form: form.clone(), coming: None })
         });
         expected.collect()
@@ -451,24 +388,9 @@ impl Collectives for HostCollectives {
         Ok(tensor)
     }
 
-    fn barrier(&self, group: GroupId) -> anyhow::Result<()> {
-        if self.size(group) == 1 {
-            return Ok(());
-        }
-        self.collective(group, BARRIER, |operation| {
-            for member in operation.others() {
-                operation.send(member, &[])?;
-            }
-            for member in operation.others() {
-                operation.receive(member, 0)?;
-            }
-            Ok(())
-        })
-    }
-
     fn take_seconds(&self) -> BTreeMap<String, f64> {
         let seconds = self.seconds.take();
-        let names = COLLECTIVES.iter().map(|name| format!("comm.{name}")).chain([WAITING.to_owned()]);
+        let names = Name::ALL.iter().map(|name| format!("comm.{}", name.name())).chain([WAITING.to_owned()]);
         names.zip(seconds).filter(|&(_, seconds)| seconds > 0.0).collect()
     }
 

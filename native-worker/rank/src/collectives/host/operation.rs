@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 
+use super::HostCollectives;
 use super::board::Waited;
 use super::frame::{Kind, MAX_FRAME_BYTES, Place};
 use super::reduce::Accumulator;
-use super::{COLLECTIVES, HostCollectives};
-use crate::collectives::Reduce;
+use crate::collectives::{Name, Reduce};
 
 /// Up to this size everybody sends all to all and adds up by itself: one round instead of two.
 const SMALL_BYTES: usize = 32 * 1024;
@@ -67,8 +67,8 @@ impl Operation<'_> {
         };
         board.set_doing(&self.world.doing.borrow(), None);
         if frame.place != self.place || frame.payload.len() != bytes {
-            let name =
-                COLLECTIVES.get(usize::from(frame.place.collective)).unwrap_or(&"an unknown collective");
+            let name = Name::ALL.get(usize::from(frame.place.collective));
+            let name = name.map_or("an unknown collective", |name| name.name());
             bail!(
                 "rank {peer} sent {} bytes for {name} number {} of group {}, but rank {} expects {bytes} bytes for {}",
                 frame.payload.len(),
@@ -243,6 +243,17 @@ impl Operation<'_> {
                 }
             }
             self.next_piece();
+        }
+        Ok(())
+    }
+
+    /// An empty frame to and from everybody.
+    pub(super) fn barrier(&mut self) -> anyhow::Result<()> {
+        for member in self.others() {
+            self.send(member, &[])?;
+        }
+        for member in self.others() {
+            self.receive(member, 0)?;
         }
         Ok(())
     }

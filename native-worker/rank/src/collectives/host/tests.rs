@@ -9,6 +9,7 @@ use run_folder::Key;
 use tch::{Device, Kind, Tensor};
 
 use super::*;
+use crate::collectives::Reduce;
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()

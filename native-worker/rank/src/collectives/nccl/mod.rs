@@ -13,23 +13,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use planner::layout::{Group, GroupKind};
 use tch::{Device, Kind, Tensor};
 
-use super::host::{HostCollectives, check_sizes};
-use super::{Collectives, Expected, Form, GroupId, Reduce, WAITING};
+use super::host::HostCollectives;
+use super::{Collective, Collectives, Expected, Form, GroupId, Name, WAITING};
 use crate::sys::cuda::{DEFAULT, Span, Stream};
 use crate::sys::nccl::{Call, Communicator, Flight, ID_BYTES, Nccl};
 use watch::{Pending, Watch};
 
 /// Element types that NCCL takes from us.
 const KINDS: [Kind; 5] = [Kind::Double, Kind::Float, Kind::BFloat16, Kind::Half, Kind::Int64];
-
-/// The time that libtorch's stream waits for messages.
-const RECEIVE: &str = "receive";
-/// Messages on their way, which nothing waits for yet.
-const EXCHANGE: &str = "exchange";
 
 /// Two members that send each other messages.
 struct Lane {
@@ -53,7 +48,7 @@ pub struct NcclCollectives {
     /// By group and the other member.
     lanes: BTreeMap<(usize, usize), Lane>,
     entered: RefCell<Vec<u64>>,
-    flights: RefCell<VecDeque<(&'static str, Flight)>>,
+    flights: RefCell<VecDeque<(Name, Flight)>>,
     seconds: RefCell<BTreeMap<String, f64>>,
     watch: Watch,
 }
@@ -86,7 +81,7 @@ impl NcclCollectives {
     }
 
     /// Gives NCCL the next collective of a group.
-    fn collective(&self, group: GroupId, name: &'static str, call: &Call<'_>) -> anyhow::Result<()> {
+    fn collective(&self, group: GroupId, name: Name, call: &Call<'_>) -> anyhow::Result<()> {
         let number = {
             let mut entered = self.entered.borrow_mut();
             entered[group.0] += 1;
@@ -94,7 +89,7 @@ impl NcclCollectives {
         };
         self.watch.entered(group.0, number);
         let Group { kind, ranks, .. } = &self.host.groups()[group.0];
-        let what = format!("{name} number {number} of the {kind:?} group of ranks {ranks:?}");
+        let what = format!("{} number {number} of the {kind:?} group of ranks {ranks:?}", name.name());
         let pending = (what, group.0, Some(number), ranks.clone());
         self.enqueue(name, self.communicator(group)?, DEFAULT, call, pending)?;
         if self.device == Device::Cpu {
@@ -106,7 +101,7 @@ impl NcclCollectives {
 
     fn enqueue(
         &self,
-        name: &'static str,
+        name: Name,
         communicator: &Communicator,
         stream: Stream,
         call: &Call<'_>,
@@ -133,9 +128,9 @@ impl NcclCollectives {
         while let Some((name, flight)) = flights.pop_front() {
             if flight.span().done()? {
                 // A message takes no time of the rank's but that which is waited for it.
-                if name != EXCHANGE {
+                if name != Name::Exchange {
                     let seconds = flight.span().seconds();
-                    *self.seconds.borrow_mut().entry(format!("comm.{name}")).or_default() += seconds;
+                    *self.seconds.borrow_mut().entry(format!("comm.{}", name.name())).or_default() += seconds;
                 }
             } else {
                 left.push_back((name, flight));
@@ -152,7 +147,7 @@ impl NcclCollectives {
             if let Some(reason) = self.watch.failure() {
                 bail!(reason);
             }
-            if self.flights.borrow().iter().all(|(name, _)| *name == EXCHANGE) {
+            if self.flights.borrow().iter().all(|(name, _)| *name == Name::Exchange) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -188,7 +183,7 @@ impl NcclCollectives {
         let there = usize::from(self.index(group)? < other);
         let call = Call::Exchange(there, sends, &room);
         let pending = (what, group.0, None, pair);
-        let work = self.enqueue(EXCHANGE, &lane.communicator, lane.stream, &call, pending)?;
+        let work = self.enqueue(Name::Exchange, &lane.communicator, lane.stream, &call, pending)?;
         Ok(room.into_iter().map(|tensor| Coming { tensor, work: work.clone() }).collect())
     }
 }
@@ -265,65 +260,34 @@ impl Collectives for NcclCollectives {
         self.host.groups()
     }
 
-    fn all_reduce(&self, group: GroupId, reduce: Reduce, tensor: &mut Tensor) -> anyhow::Result<()> {
-        if self.size(group) == 1 || !self.takes(tensor) {
-            return self.host.all_reduce(group, reduce, tensor);
+    fn run(&self, group: GroupId, collective: Collective<'_>) -> anyhow::Result<()> {
+        if !collective.filled().is_some_and(|filled| self.takes(filled)) {
+            return self.host.run(group, collective);
         }
-        let call = Call::AllReduce(tensor, reduce);
-        self.collective(group, "all_reduce", &call)
-    }
-
-    fn all_gather(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()> {
-        check_sizes(input, output, self.size(group))?;
-        if self.size(group) == 1 || !self.takes(output) {
-            return self.host.all_gather(group, input, output);
+        let name = collective.name();
+        match collective {
+            Collective::AllReduce(reduce, tensor) => {
+                self.collective(group, name, &Call::AllReduce(tensor, reduce))
+            }
+            Collective::AllGather { input, output } => {
+                self.collective(group, name, &Call::AllGather(input, output))
+            }
+            Collective::ReduceScatter { input, output } => {
+                self.collective(group, name, &Call::ReduceScatter(input, output))
+            }
+            Collective::Broadcast { root, tensor } => {
+                self.collective(group, name, &Call::Broadcast(tensor, root))
+            }
+            Collective::AllToAll { input, input_rows, output, output_rows } => {
+                let cut = |tensor: &Tensor, rows: &[usize]| -> anyhow::Result<Vec<Tensor>> {
+                    let sizes: Vec<i64> = rows.iter().map(|&rows| rows as i64).collect();
+                    Ok(tensor.f_split_with_sizes(&sizes, 0)?)
+                };
+                let (sends, receives) = (cut(input, input_rows)?, cut(output, output_rows)?);
+                self.collective(group, name, &Call::AllToAll(&sends, &receives))
+            }
+            Collective::Barrier => self.host.run(group, collective),
         }
-        let call = Call::AllGather(input, output);
-        self.collective(group, "all_gather", &call)
-    }
-
-    fn reduce_scatter(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()> {
-        check_sizes(output, input, self.size(group))?;
-        if self.size(group) == 1 || !self.takes(output) {
-            return self.host.reduce_scatter(group, input, output);
-        }
-        let call = Call::ReduceScatter(input, output);
-        self.collective(group, "reduce_scatter", &call)
-    }
-
-    fn broadcast(&self, group: GroupId, root: usize, tensor: &mut Tensor) -> anyhow::Result<()> {
-        ensure!(root < self.size(group), "a group of {} ranks has no member {root}", self.size(group));
-        if self.size(group) == 1 || !self.takes(tensor) {
-            return self.host.broadcast(group, root, tensor);
-        }
-        let call = Call::Broadcast(tensor, root);
-        self.collective(group, "broadcast", &call)
-    }
-
-    fn all_to_all(
-        &self,
-        group: GroupId,
-        input: &Tensor,
-        input_rows: &[usize],
-        output: &mut Tensor,
-        output_rows: &[usize],
-    ) -> anyhow::Result<()> {
-        if self.size(group) == 1 || !self.takes(output) {
-            return self.host.all_to_all(group, input, input_rows, output, output_rows);
-        }
-        let cut = |tensor: &Tensor, rows: &[usize]| -> anyhow::Result<Vec<Tensor>> {
-            ensure!(
-                rows.len() == self.size(group) && rows.iter().sum::<usize>() as i64 == tensor.size()[0],
-                "{rows:?} rows for the {} members are not those of a tensor of shape {:?}",
-                self.size(group),
-                tensor.size()
-            );
-            let sizes: Vec<i64> = rows.iter().map(|&rows| rows as i64).collect();
-            Ok(tensor.f_split_with_sizes(&sizes, 0)?)
-        };
-        let (sends, receives) = (cut(input, input_rows)?, cut(output, output_rows)?);
-        let call = Call::AllToAll(&sends, &receives);
-        self.collective(group, "all_to_all", &call)
     }
 
     fn exchange(
@@ -359,7 +323,7 @@ impl Collectives for NcclCollectives {
         let wait = self.nccl.cuda.begin(DEFAULT)?;
         work.hold_default()?;
         wait.end(DEFAULT)?;
-        self.flights.borrow_mut().push_back((RECEIVE, Flight::of(wait)));
+        self.flights.borrow_mut().push_back((Name::Receive, Flight::of(wait)));
         if self.device == Device::Cpu {
             self.wait_for_all()?;
         }
@@ -368,7 +332,7 @@ impl Collectives for NcclCollectives {
 
     fn barrier(&self, group: GroupId) -> anyhow::Result<()> {
         self.wait_for_all()?;
-        self.host.barrier(group)
+        self.enter(group, Collective::Barrier)
     }
 
     fn take_seconds(&self) -> BTreeMap<String, f64> {
