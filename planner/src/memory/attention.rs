@@ -22,12 +22,10 @@ fn norms(at: &PlanTerms<'_>, kind: QkNorm, heads: [Wide; 2], [dim, value]: [Wide
 
 /// What norms of an attention's queries and keys keep.
 pub(super) fn head_norms(at: &PlanTerms<'_>, attention: &Attention) -> Wide {
-    let &Attention::Gqa { heads, kv_heads, head_dim, qk_norm, shared_kv, value_dim, .. } = attention else {
-        return Wide::ZERO;
-    };
-    let kv = key_heads(at, kv_heads, shared_kv);
-    let widths = [head_dim, value_dim.unwrap_or(head_dim)].map(Wide::from);
-    norms(at, qk_norm, [Wide::from(heads) / at.tp, kv], widths)
+    let &Attention::Gqa { qk_norm, shared_kv, .. } = attention else { return Wide::ZERO };
+    let core = attention.core();
+    let kv = key_heads(at, core.kv_heads, shared_kv);
+    norms(at, qk_norm, [Wide::from(core.heads) / at.tp, kv], [core.query_dim, core.value_dim].map(Wide::from))
 }
 
 /// Heads of keys on a rank; those of an earlier layer are that layer's.
@@ -39,54 +37,31 @@ fn key_heads(at: &PlanTerms<'_>, all: u64, shared: bool) -> Wide {
 pub(super) fn attention(at: &PlanTerms<'_>, attention: &Attention) -> LayerBytes {
     let &PlanTerms { size, full, local, tp, .. } = at;
     let wide = |value: u64| Wide::from(value);
+    let of = attention.core();
+    let (heads, query, value) = (wide(of.heads) / tp, wide(of.query_dim), wide(of.value_dim));
+    // A gate, and the output behind it.
+    let gate = |there: bool| if there { 2 * size * full * heads * value } else { Wide::ZERO };
     match *attention {
-        Attention::Gqa {
-            heads,
-            kv_heads,
-            head_dim,
-            qk_norm,
-            output_gate,
-            shared_kv,
-            value_norm,
-            value_dim,
-            head_gate,
-            ..
-        } => {
-            let kv = key_heads(at, kv_heads, shared_kv);
-            let (query, dim) = (wide(heads) / tp, wide(head_dim));
-            let value = wide(value_dim.unwrap_or(head_dim));
-            let qkv = size * full * (query * dim + kv * (dim + value));
-            let norm = norms(at, qk_norm, [query, kv], [dim, value]);
+        Attention::Gqa { qk_norm, output_gate, shared_kv, value_norm, head_gate, .. } => {
+            let kv = key_heads(at, of.kv_heads, shared_kv);
+            let qkv = size * full * (heads * query + kv * (query + value));
+            let norm = norms(at, qk_norm, [heads, kv], [query, value]);
             let of_values = if value_norm { (size * value + 4) * full * kv } else { Wide::ZERO };
-            // The gate, and the output behind it.
-            let gate = if output_gate || head_gate { 2 * size * full * query * value } else { Wide::ZERO };
-            let mut bytes = core(at, query, query * value);
-            bytes.saved.put(Saver::Attention, qkv + norm + of_values + gate);
+            let mut bytes = core(at, heads, heads * value);
+            bytes.saved.put(Saver::Attention, qkv + norm + of_values + gate(output_gate || head_gate));
             bytes
         }
         Attention::Mla {
-            heads,
-            q_lora_rank,
-            kv_lora_rank,
-            qk_nope_dim,
-            qk_rope_dim,
-            v_dim,
-            qk_norm,
-            output_gate,
-            head_gate,
-            ..
+            q_lora_rank, kv_lora_rank, qk_rope_dim, qk_norm, output_gate, head_gate, ..
         } => {
             let (rank, latent, rope) =
                 (wide(q_lora_rank.unwrap_or(0)), wide(kv_lora_rank), wide(qk_rope_dim));
-            let (query, value) = (wide(qk_nope_dim) + rope, wide(v_dim));
-            let heads = wide(heads) / tp;
             // Compressed queries and keys before and after their norms, which the up projections read.
             let unnormed = if qk_norm { rank + 2 * latent + rope } else { rope };
             let compressed = size * local * unnormed + at.widths.input(local * (rank + latent));
             let expanded = size * full * heads * (2 * query + value);
-            let gate = if output_gate || head_gate { 2 * size * full * heads * value } else { Wide::ZERO };
             let mut bytes = core(at, heads, heads * value);
-            bytes.saved.put(Saver::Attention, compressed + gate);
+            bytes.saved.put(Saver::Attention, compressed + gate(output_gate || head_gate));
             bytes.keep(Saver::Attention, expanded, at.recomputes("mla_up_proj"));
             bytes
         }

@@ -17,20 +17,10 @@ pub(super) fn norm(at: &PlanTerms<'_>) -> Wide {
 pub(super) fn layer(at: &PlanTerms<'_>, kind: LayerKind) -> LayerBytes {
     let model = &at.plan.model;
     let mixer = model.mixer(kind);
-    let mixed = match mixer {
-        None => LayerBytes::default(),
-        Some(MixerRef::Attention(attention)) => attention::attention(at, attention),
-        Some(MixerRef::DeltaNet(delta)) => recurrent::delta_net(at, delta),
-        Some(MixerRef::KimiDelta(delta)) => recurrent::kimi_delta(at, delta),
-        Some(MixerRef::Mamba2(mamba)) => recurrent::mamba(at, mamba),
-        Some(MixerRef::Listed(listed)) => recurrent::listed(at, listed),
-        // What both save is alive from forward to backward.
-        Some(MixerRef::Parallel(both)) => {
-            attention::attention(at, &both.attention).then(recurrent::mamba(at, &both.mamba))
-        }
-        // Its input is the norm's output.
-        Some(MixerRef::Linear) => LayerBytes::default(),
-    };
+    // What both of a pair save is alive from forward to backward. One square matrix keeps nothing: its input is the norm's output.
+    let attended = mixer.and_then(MixerRef::attention).map(|one| attention::attention(at, one));
+    let scanned = mixer.and_then(MixerRef::scan).map(|scan| recurrent::scan(at, &scan));
+    let mixed = attended.unwrap_or_default().then(scanned.unwrap_or_default());
     let fed = match kind.mlp {
         Mlp::Dense => mlp::dense(at, kind),
         Mlp::Moe => moe::experts(at),

@@ -108,62 +108,29 @@ fn product(matrix: &Matrix) -> f64 {
     2.0 * matrix.outputs as f64 * matrix.inputs as f64
 }
 
-/// What a mixer computes beside its projections.
+/// What a mixer computes beside its projections, and what Megatron counts otherwise than its matrices say.
 fn mixer_flops(model: &Architecture, kind: LayerKind, seq_len: f64, flops: &mut ForwardFlops) {
-    match model.mixer(kind) {
-        Some(MixerRef::Parallel(both)) => {
-            of_mixer(model, MixerRef::Attention(&both.attention), seq_len, flops);
-            // Megatron-LM has no such layer: its matrices are among the layer's, and the scan is as wide as its heads.
-            let inner = both.mamba.heads as f64 * both.mamba.head_dim as f64;
-            flops.recurrence = 7.0 * inner * both.mamba.state as f64;
+    let Some(mixer) = model.mixer(kind) else { return };
+    if let Some(attention) = mixer.attention() {
+        let core = attention.core();
+        if let Attention::Mla { q_lora_rank, kv_lora_rank, .. } = *attention {
+            // The two norms of the low ranks.
+            flops.projections += 2.0 * (q_lora_rank.unwrap_or(0) + kv_lora_rank) as f64;
         }
-        Some(mixer) => of_mixer(model, mixer, seq_len, flops),
-        None => {}
+        let widths = core.query_dim + core.value_dim;
+        flops.core_attention = 2.0 * core.heads as f64 * widths as f64 * core.span.seen(seq_len);
     }
-}
-
-fn of_mixer(model: &Architecture, mixer: MixerRef<'_>, seq_len: f64, flops: &mut ForwardFlops) {
-    match mixer {
-        MixerRef::Attention(attention) => {
-            let (heads, widths) = match *attention {
-                Attention::Gqa { heads, head_dim, value_dim, .. } => {
-                    (heads, head_dim + value_dim.unwrap_or(head_dim))
-                }
-                Attention::Shared { heads, head_dim, .. } => (heads, 2 * head_dim),
-                Attention::Mla {
-                    heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim, ..
-                } => {
-                    // Megatron counts the two norms of the low ranks here.
-                    flops.projections += 2.0 * (q_lora_rank.unwrap_or(0) + kv_lora_rank) as f64;
-                    (heads, qk_nope_dim + qk_rope_dim + v_dim)
-                }
-            };
-            let seen = attention.scores().span().seen(seq_len);
-            flops.core_attention = 2.0 * heads as f64 * widths as f64 * seen;
-        }
-        MixerRef::DeltaNet(delta) => {
-            let (keys, values) = (delta.key_heads * delta.key_dim, delta.value_heads * delta.value_dim);
-            let convolution = delta.conv_kernel as f64 * (2 * keys + values) as f64;
-            flops.recurrence = 2.0 * (convolution + 4.0 * (values * delta.value_dim) as f64);
-        }
-        MixerRef::KimiDelta(delta) => {
-            let values = delta.heads * delta.head_dim;
-            let convolution = delta.conv_kernel as f64 * (3 * values) as f64;
-            flops.recurrence = 2.0 * (convolution + 4.0 * (values * delta.head_dim) as f64);
-        }
-        MixerRef::Mamba2(mamba) => {
-            // Megatron takes the inner width as twice the hidden size, whatever the heads say.
-            let (hidden, inner) = (model.hidden_size as f64, 2.0 * model.hidden_size as f64);
-            let state = (mamba.groups * mamba.state) as f64;
-            flops.projections =
-                2.0 * hidden * (2.0 * inner + 2.0 * state + mamba.heads as f64) + 2.0 * inner * hidden;
-            flops.recurrence = 7.0 * inner * mamba.state as f64;
-        }
-        MixerRef::Listed(listed) => {
-            let inner = listed.inner as f64;
-            flops.recurrence = inner * (7.0 * listed.state as f64 + 2.0 * listed.conv_kernel as f64);
-        }
-        MixerRef::Parallel(_) | MixerRef::Linear => {}
+    if let Some(scan) = mixer.scan() {
+        flops.recurrence = scan.counted_flops;
+    }
+    if let MixerRef::Mamba2(mamba) = mixer {
+        // The inner width as twice the hidden size, whatever the heads say; where attention is beside it, which Megatron-LM has not,
+        // it is as wide as its heads.
+        let (hidden, inner) = (model.hidden_size as f64, 2.0 * model.hidden_size as f64);
+        let state = (mamba.groups * mamba.state) as f64;
+        flops.projections =
+            2.0 * hidden * (2.0 * inner + 2.0 * state + mamba.heads as f64) + 2.0 * inner * hidden;
+        flops.recurrence = mamba.counted_flops(inner);
     }
 }
 

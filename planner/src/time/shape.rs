@@ -1,9 +1,7 @@
 //! What the time of a model's layers depends on, counted once for each model.
 
 use super::matrices::{Matrix, MatrixCut, matrices};
-use crate::model::{
-    Architecture, Attention, LayerKind, MixerRef, Mlp, Module, QkNorm, Reach, layer_parameters,
-};
+use crate::model::{Architecture, Core, LayerKind, MixerRef, Mlp, Module, Reach, Scan, layer_parameters};
 
 /// Most kinds of layers that a model may have here: mixers by feed-forward parts.
 pub(super) const MAX_KINDS: usize = 16;
@@ -180,6 +178,7 @@ fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
     let (mut cut, mut whole, mut experts) = (0.0, 0.0, 0.0);
     let (mut tensors, mut expert_tensors) = (0.0, 0.0);
     let matrices = matrices(model, kind);
+    let [mixer, beside] = MixerShape::both(model.mixer(kind));
     for parameter in layer_parameters(model, kind) {
         let elements = parameter.elements() as f64 * parameter.per_layer as f64;
         if parameter.module == Module::Expert {
@@ -197,11 +196,8 @@ fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
     }
     KindShape {
         kind,
-        mixer: model.mixer(kind).map_or(MixerShape::None, mixer_shape),
-        beside: match model.mixer(kind) {
-            Some(MixerRef::Parallel(both)) => mixer_shape(MixerRef::Mamba2(&both.mamba)),
-            _ => MixerShape::None,
-        },
+        mixer,
+        beside,
         matrices,
         mlp: mlp_shape(model, kind),
         cut_elements: cut,
@@ -212,99 +208,43 @@ fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
     }
 }
 
-/// FLOPs that a chunked scan spends on a token and channel beside its state, and on a state element: the study's
-/// count of the Triton kernels of Mamba-2 (chunks of 256) and of the delta rule (chunks of 64).
-const MAMBA_CHANNEL_FLOPS: f64 = 256.0;
-const MAMBA_STATE_FLOPS: f64 = 6.0;
-const DELTA_CHANNEL_FLOPS: f64 = 192.0;
-const DELTA_STATE_FLOPS: f64 = 6.0;
-
-fn mixer_shape(mixer: MixerRef<'_>) -> MixerShape {
-    match mixer {
-        MixerRef::Parallel(both) => mixer_shape(MixerRef::Attention(&both.attention)),
-        // Its one matrix is among the layer's.
-        MixerRef::Linear => MixerShape::Recurrence {
-            heads: 0.0,
-            inner: 0.0,
-            flops: 0.0,
-            forward_bytes: 0.0,
-            backward_bytes: 0.0,
-        },
-        MixerRef::Attention(attention) => attention_shape(attention),
-        MixerRef::Mamba2(mamba) => {
-            let inner = (mamba.heads * mamba.head_dim) as f64;
-            MixerShape::Recurrence {
-                heads: mamba.heads as f64,
-                inner,
-                flops: inner * (MAMBA_STATE_FLOPS * mamba.state as f64 + MAMBA_CHANNEL_FLOPS),
-                forward_bytes: 28.0,
-                backward_bytes: 52.0,
-            }
-        }
-        MixerRef::Listed(listed) => {
-            let inner = listed.inner as f64;
-            MixerShape::Recurrence {
-                heads: listed.heads as f64,
-                inner,
-                flops: inner * (MAMBA_STATE_FLOPS * listed.state as f64 + 2.0 * listed.conv_kernel as f64),
-                forward_bytes: 28.0,
-                backward_bytes: 52.0,
-            }
-        }
-        MixerRef::DeltaNet(delta) => {
-            delta_shape(delta.value_heads as f64, delta.key_dim as f64, delta.value_dim as f64)
-        }
-        MixerRef::KimiDelta(delta) => {
-            delta_shape(delta.heads as f64, delta.head_dim as f64, delta.head_dim as f64)
-        }
-    }
-}
-
-fn attention_shape(attention: &Attention) -> MixerShape {
-    let span = attention.scores().span();
-    match *attention {
-        Attention::Gqa { heads, kv_heads, head_dim, qk_norm, value_dim, .. } => MixerShape::Attention {
+impl MixerShape {
+    /// Of attention.
+    fn of_core(core: &Core) -> MixerShape {
+        let &Core { heads, kv_heads, query_dim, value_dim, normed, gathered, span, .. } = core;
+        MixerShape::Attention {
             heads: heads as f64,
             kv_heads: kv_heads as f64,
-            query_dim: head_dim as f64,
-            value_dim: value_dim.unwrap_or(head_dim) as f64,
-            query_norm: qk_norm != QkNorm::None,
-            gathered: None,
+            query_dim: query_dim as f64,
+            value_dim: value_dim as f64,
+            query_norm: normed,
+            gathered: gathered.map(|width| width as f64),
             span,
-        },
-        Attention::Mla {
-            heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim, qk_norm, ..
-        } => {
-            let gathered = q_lora_rank.map(|rank| (rank + kv_lora_rank + qk_rope_dim) as f64);
-            MixerShape::Attention {
-                heads: heads as f64,
-                kv_heads: heads as f64,
-                query_dim: (qk_nope_dim + qk_rope_dim) as f64,
-                value_dim: v_dim as f64,
-                query_norm: qk_norm,
-                gathered,
-                span,
-            }
         }
-        Attention::Shared { heads, head_dim, q_lora_rank, .. } => MixerShape::Attention {
-            heads: heads as f64,
-            kv_heads: 1.0,
-            query_dim: head_dim as f64,
-            value_dim: head_dim as f64,
-            query_norm: true,
-            gathered: Some((q_lora_rank + head_dim) as f64),
-            span,
-        },
     }
-}
 
-fn delta_shape(heads: f64, key: f64, value: f64) -> MixerShape {
-    MixerShape::Recurrence {
-        heads,
-        inner: heads * value,
-        flops: heads * (DELTA_STATE_FLOPS * key * value + DELTA_CHANNEL_FLOPS * (key + value)),
-        forward_bytes: 32.0,
-        backward_bytes: 56.0,
+    /// Of a recurrence; where there is none but a matrix, which is among the layer's, nothing is added to it.
+    fn of_scan(scan: Option<Scan>) -> MixerShape {
+        let [forward_bytes, backward_bytes] = scan.map_or([0.0; 2], |scan| scan.traffic);
+        MixerShape::Recurrence {
+            heads: scan.map_or(0.0, |scan| scan.heads as f64),
+            inner: scan.map_or(0.0, |scan| scan.channels as f64),
+            flops: scan.map_or(0.0, |scan| scan.flops),
+            forward_bytes,
+            backward_bytes,
+        }
+    }
+
+    /// Of a mixer, and of what it has beside that.
+    fn both(mixer: Option<MixerRef<'_>>) -> [MixerShape; 2] {
+        let Some(mixer) = mixer else { return [MixerShape::None; 2] };
+        match (mixer.attention(), mixer.scan()) {
+            (Some(attention), scan) => {
+                let beside = scan.map_or(MixerShape::None, |scan| MixerShape::of_scan(Some(scan)));
+                [MixerShape::of_core(&attention.core()), beside]
+            }
+            (None, scan) => [MixerShape::of_scan(scan), MixerShape::None],
+        }
     }
 }
 

@@ -37,61 +37,22 @@ pub(super) fn cache(plan: &Plan, stage: u64) -> Cache {
 }
 
 fn layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
-    let whole = whole_layer(plan, mixer);
-    // Of a window or a chunk no more than it holds is ever kept.
-    let seq_len = plan.training.seq_len;
-    let kept = mixer.attention().map_or(seq_len, |attention| attention.scores().span().cached(seq_len));
-    if kept < seq_len {
-        let per_sequence = whole.per_sequence + Wide::from(kept) * whole.per_token;
-        return Cache { per_token: Wide::ZERO, per_sequence };
-    }
-    whole
-}
-
-fn whole_layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
     let wide = |value: u64| Wide::from(value);
-    let (size, tp) = (wide(plan.training.dtype.size()), plan.layout.tp);
-    let tokens = |elements: Wide| Cache { per_token: size * elements, per_sequence: Wide::ZERO };
-    let states = |elements: Wide| Cache { per_token: Wide::ZERO, per_sequence: size * elements };
-    match mixer {
-        MixerRef::Parallel(both) => {
-            let (tokens, states) = (
-                layer(plan, MixerRef::Attention(&both.attention)),
-                layer(plan, MixerRef::Mamba2(&both.mamba)),
-            );
-            Cache { per_token: tokens.per_token, per_sequence: states.per_sequence }
-        }
-        // Keys and values of an earlier layer are kept there; one matrix keeps nothing.
-        MixerRef::Linear | MixerRef::Attention(Attention::Gqa { shared_kv: true, .. }) => Cache::default(),
+    let (size, tp, seq_len) = (wide(plan.training.dtype.size()), plan.layout.tp, plan.training.seq_len);
+    let mut cache = Cache::default();
+    if let Some(core) = mixer.attention().map(Attention::core) {
         // With more ranks than key and value heads, heads are repeated.
-        MixerRef::Attention(&Attention::Gqa { kv_heads, head_dim, value_dim, .. }) => {
-            let width = wide(head_dim) + wide(value_dim.unwrap_or(head_dim));
-            tokens(wide(kv_heads).div_ceil(wide(tp.min(kv_heads).max(1))) * width)
-        }
-        // One latent vector and one rotated key for all heads, on every rank.
-        MixerRef::Attention(&Attention::Mla { kv_lora_rank, qk_rope_dim, .. }) => {
-            tokens(wide(kv_lora_rank) + wide(qk_rope_dim))
-        }
-        // One key that is its own value, for so many tokens together.
-        MixerRef::Attention(&Attention::Shared { head_dim, compressed, .. }) => {
-            tokens(wide(head_dim).div_ceil(wide(compressed.unwrap_or(1).max(1))))
-        }
-        MixerRef::Listed(listed) => {
-            states(wide(listed.inner) * (wide(listed.state) + wide(listed.conv_kernel)) / wide(tp))
-        }
-        MixerRef::Mamba2(mamba) => {
-            let inner = wide(mamba.heads) * wide(mamba.head_dim);
-            let convolved = inner + 2 * wide(mamba.groups) * wide(mamba.state);
-            states((convolved * wide(mamba.conv_kernel) + inner * wide(mamba.state)) / wide(tp))
-        }
-        MixerRef::DeltaNet(delta) => {
-            let keys = wide(delta.key_heads) * wide(delta.key_dim);
-            let values = wide(delta.value_heads) * wide(delta.value_dim);
-            states(((2 * keys + values) * wide(delta.conv_kernel) + values * wide(delta.key_dim)) / wide(tp))
-        }
-        MixerRef::KimiDelta(delta) => {
-            let width = wide(delta.heads) * wide(delta.head_dim);
-            states((3 * width * wide(delta.conv_kernel) + width * wide(delta.head_dim)) / wide(tp))
+        let heads = wide(core.cached_heads).div_ceil(wide(tp.min(core.cached_heads).max(1)));
+        let per_token = size * heads * wide(core.cached_width);
+        // Of a window or a chunk no more than it holds is ever kept.
+        match core.span.cached(seq_len) {
+            kept if kept < seq_len => cache.per_sequence = wide(kept) * per_token,
+            _ => cache.per_token = per_token,
         }
     }
+    if let Some(scan) = mixer.scan() {
+        let convolved = wide(scan.convolved) * wide(scan.conv_kernel);
+        cache.per_sequence += size * ((convolved + wide(scan.channels) * wide(scan.state)) / wide(tp));
+    }
+    cache
 }

@@ -60,7 +60,7 @@ impl Parameter {
 
     /// Whether it is the convolution of a recurrent mixer, which no matrix multiplication works with.
     pub(crate) fn is_convolution(&self) -> bool {
-        self.name.ends_with("conv.weight")
+        is_convolution(&self.name)
     }
 
     /// Whether it is a matrix of a linear map.
@@ -72,6 +72,11 @@ impl Parameter {
     pub(crate) fn is_hidden_matrix(&self) -> bool {
         self.is_matrix() && !matches!(self.module, Module::Embedding | Module::Head)
     }
+}
+
+/// Whether a parameter of this name is a convolution.
+pub(super) fn is_convolution(name: &str) -> bool {
+    name.ends_with("conv.weight")
 }
 
 struct List<'a> {

@@ -1,9 +1,9 @@
-//! How the tokens of a layer see one another: attention of every shape, and what stands in its place.
+//! Attention of every shape.
 
 use serde::{Deserialize, Serialize};
 
-use super::Scores;
 use crate::json::tagged::tagged;
+use crate::model::Scores;
 
 tagged! {
     tag = "kind", serde(rename_all = "snake_case", deny_unknown_fields);
@@ -41,16 +41,16 @@ tagged! {
             #[serde(default)]
             values_are_keys: bool,
             /// Whether values have a norm of single heads without a weight (Gemma 4).
-            #[serde(default, skip_serializing_if = "super::no")]
+            #[serde(default, skip_serializing_if = "crate::model::no")]
             value_norm: bool,
             /// Whether keys and values are those of an earlier layer, so that there are only queries (Gemma 3n).
-            #[serde(default, skip_serializing_if = "super::no")]
+            #[serde(default, skip_serializing_if = "crate::model::no")]
             shared_kv: bool,
             /// Width of a value head; a query head's where absent.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             value_dim: Option<u64>,
             /// A gate on the output of each head, one number (Laguna).
-            #[serde(default, skip_serializing_if = "super::no")]
+            #[serde(default, skip_serializing_if = "crate::model::no")]
             head_gate: bool,
             /// Windows, positions, scales, caps.
             #[serde(default, skip_serializing_if = "Scores::is_default")]
@@ -72,7 +72,7 @@ tagged! {
             /// Width of a value head.
             v_dim: u64,
             /// Whether what the down projections give has norms.
-            #[serde(default = "super::yes", skip_serializing_if = "super::set")]
+            #[serde(default = "crate::model::yes", skip_serializing_if = "crate::model::set")]
             qk_norm: bool,
             /// What chooses the tokens that are attended to (DeepSeek sparse attention); none for all.
             #[serde(default)]
@@ -81,13 +81,13 @@ tagged! {
             #[serde(default)]
             output_gate: bool,
             /// Whether queries and that gate are one matrix, over the query's low rank before and behind its norm (A.X-K2).
-            #[serde(default, skip_serializing_if = "super::no")]
+            #[serde(default, skip_serializing_if = "crate::model::no")]
             joint_gate: bool,
             /// A learned sink per head in the softmax.
-            #[serde(default, skip_serializing_if = "super::no")]
+            #[serde(default, skip_serializing_if = "crate::model::no")]
             sinks: bool,
             /// A gate on the output of each head, one number.
-            #[serde(default, skip_serializing_if = "super::no")]
+            #[serde(default, skip_serializing_if = "crate::model::no")]
             head_gate: bool,
             /// Windows, positions, scales, caps.
             #[serde(default, skip_serializing_if = "Scores::is_default")]
@@ -233,191 +233,4 @@ pub struct Indexer {
     pub heads: u64,
     /// Width of one.
     pub head_dim: u64,
-}
-
-/// Gated delta rule (Qwen3-Next): a recurrent state instead of attention.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DeltaNet {
-    /// Query and key heads.
-    pub key_heads: u64,
-    /// Value heads, a multiple of the key heads.
-    pub value_heads: u64,
-    /// Width of a key head.
-    pub key_dim: u64,
-    /// Width of a value head.
-    pub value_dim: u64,
-    /// Tokens that the convolution before it sees.
-    pub conv_kernel: u64,
-}
-
-/// Kimi delta attention: a delta rule with a decay for every channel.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct KimiDelta {
-    /// Heads.
-    pub heads: u64,
-    /// Width of a head.
-    pub head_dim: u64,
-    /// Tokens that the convolutions before it see.
-    pub conv_kernel: u64,
-    /// Whether the output gate is one full matrix instead of two of rank `head_dim`.
-    #[serde(default)]
-    pub full_rank_gate: bool,
-    /// Whether the decay is one full matrix likewise (Ling 3).
-    #[serde(default, skip_serializing_if = "super::no")]
-    pub full_rank_decay: bool,
-}
-
-/// State-space model, second version.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Mamba2 {
-    /// Heads, a multiple of the groups.
-    pub heads: u64,
-    /// Width of a head.
-    pub head_dim: u64,
-    /// Groups of heads that share input and output matrices of the state.
-    pub groups: u64,
-    /// Width of a head's state.
-    pub state: u64,
-    /// Tokens that the convolution before it sees.
-    pub conv_kernel: u64,
-    /// Whether the convolution has a bias.
-    #[serde(default = "super::yes")]
-    pub conv_bias: bool,
-    /// Whether the projections in and out have biases.
-    #[serde(default)]
-    pub proj_bias: bool,
-    /// Whether the gated output has a norm.
-    #[serde(default = "super::yes", skip_serializing_if = "super::set")]
-    pub out_norm: bool,
-}
-
-/// Attention and Mamba-2 side by side on one norm, their outputs added (Falcon-H1).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Parallel {
-    /// Attention.
-    pub attention: Attention,
-    /// What is beside it.
-    pub mamba: Mamba2,
-}
-
-/// A mixer by what it consists of, for kinds that have no rules of their own here: Mamba, RWKV, mLSTM, lightning
-/// attention, gated convolutions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Listed {
-    /// What it is called.
-    pub name: String,
-    /// Its parameters.
-    pub parameters: Vec<ListedParameter>,
-    /// Heads, groups or channels that tensor parallelism may divide.
-    pub heads: u64,
-    /// Channels that it works on.
-    pub inner: u64,
-    /// Elements of the state that each of them keeps; 0 for none.
-    pub state: u64,
-    /// Tokens that its convolution sees; 0 for none.
-    #[serde(default, skip_serializing_if = "super::zero")]
-    pub conv_kernel: u64,
-}
-
-/// A parameter of such a mixer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ListedParameter {
-    /// Its name.
-    pub name: String,
-    /// How tensor parallelism cuts it.
-    pub cut: ListedCut,
-    /// Its shape, outputs first.
-    pub shape: Vec<u64>,
-}
-
-/// How tensor parallelism cuts a parameter of such a mixer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ListedCut {
-    /// By its outputs, the first dim.
-    Outputs,
-    /// By its inputs, the second dim.
-    Inputs,
-    /// Not at all.
-    Whole,
-}
-
-/// What mixes the tokens of a layer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mixer {
-    /// Attention.
-    Attention(Attention),
-    /// Gated delta rule.
-    DeltaNet(DeltaNet),
-    /// Kimi delta attention.
-    KimiDelta(KimiDelta),
-    /// Mamba-2.
-    Mamba2(Mamba2),
-    /// Attention and Mamba-2 side by side.
-    Parallel(Parallel),
-    /// One square matrix, which mixes nothing (what Nemotron-NAS puts in the place of attention).
-    Linear,
-    /// What is known by its parameters alone.
-    Listed(Listed),
-}
-
-/// The same, borrowed from an architecture.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum MixerRef<'a> {
-    /// Attention.
-    Attention(&'a Attention),
-    /// Gated delta rule.
-    DeltaNet(&'a DeltaNet),
-    /// Kimi delta attention.
-    KimiDelta(&'a KimiDelta),
-    /// Mamba-2.
-    Mamba2(&'a Mamba2),
-    /// Attention and Mamba-2 side by side.
-    Parallel(&'a Parallel),
-    /// One square matrix.
-    Linear,
-    /// What is known by its parameters alone.
-    Listed(&'a Listed),
-}
-
-impl<'a> MixerRef<'a> {
-    /// The attention in it, alone or beside something.
-    pub fn attention(self) -> Option<&'a Attention> {
-        match self {
-            MixerRef::Attention(attention) => Some(attention),
-            MixerRef::Parallel(both) => Some(&both.attention),
-            _ => None,
-        }
-    }
-
-    /// The Mamba-2 in it, alone or beside something.
-    pub fn mamba(self) -> Option<&'a Mamba2> {
-        match self {
-            MixerRef::Mamba2(mamba) => Some(mamba),
-            MixerRef::Parallel(both) => Some(&both.mamba),
-            _ => None,
-        }
-    }
-}
-
-impl Mixer {
-    /// Borrowed.
-    pub fn as_ref(&self) -> MixerRef<'_> {
-        match self {
-            Mixer::Attention(attention) => MixerRef::Attention(attention),
-            Mixer::DeltaNet(delta) => MixerRef::DeltaNet(delta),
-            Mixer::KimiDelta(delta) => MixerRef::KimiDelta(delta),
-            Mixer::Mamba2(mamba) => MixerRef::Mamba2(mamba),
-            Mixer::Parallel(both) => MixerRef::Parallel(both),
-            Mixer::Linear => MixerRef::Linear,
-            Mixer::Listed(listed) => MixerRef::Listed(listed),
-        }
-    }
 }

@@ -1,0 +1,80 @@
+//! State-space models, and what has one beside attention.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Attention, Kept, Scan};
+
+/// FLOPs that the chunked scan spends on a token and channel beside its state, and on an element of it: the study's count of
+/// Mamba-2's Triton kernels, with chunks of 256.
+const CHANNEL_FLOPS: f64 = 256.0;
+pub(super) const STATE_FLOPS: f64 = 6.0;
+/// The same as Megatron-Core counts it.
+pub(super) const COUNTED_STATE_FLOPS: f64 = 7.0;
+/// Bytes that a scan of a state space moves for a token and channel.
+pub(super) const TRAFFIC: [f64; 2] = [28.0, 52.0];
+
+/// State-space model, second version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mamba2 {
+    /// Heads, a multiple of the groups.
+    pub heads: u64,
+    /// Width of a head.
+    pub head_dim: u64,
+    /// Groups of heads that share input and output matrices of the state.
+    pub groups: u64,
+    /// Width of a head's state.
+    pub state: u64,
+    /// Tokens that the convolution before it sees.
+    pub conv_kernel: u64,
+    /// Whether the convolution has a bias.
+    #[serde(default = "crate::model::yes")]
+    pub conv_bias: bool,
+    /// Whether the projections in and out have biases.
+    #[serde(default)]
+    pub proj_bias: bool,
+    /// Whether the gated output has a norm.
+    #[serde(default = "crate::model::yes", skip_serializing_if = "crate::model::set")]
+    pub out_norm: bool,
+}
+
+impl Mamba2 {
+    /// FLOPs of a token in the scan of so many channels, as Megatron-Core counts them.
+    pub fn counted_flops(&self, channels: f64) -> f64 {
+        COUNTED_STATE_FLOPS * channels * self.state as f64
+    }
+
+    /// Kept are the output of the input projection (made contiguous), the scanned output before its gate, the same transposed, and
+    /// the gated norm's output, which the output projection reads. Convolution and chunk states are made again by the kernel
+    /// (mamba_ssm's memory-efficient path, as Megatron-Core calls it).
+    pub fn scan(&self) -> Scan {
+        let channels = self.heads * self.head_dim;
+        let convolved = channels + 2 * self.groups * self.state;
+        let projected = channels + convolved + self.heads;
+        let (inner, state) = (channels as f64, self.state as f64);
+        Scan {
+            heads: self.heads,
+            channels,
+            state: self.state,
+            convolved,
+            conv_kernel: self.conv_kernel,
+            flops: inner * (STATE_FLOPS * state + CHANNEL_FLOPS),
+            counted_flops: self.counted_flops(inner),
+            traffic: TRAFFIC,
+            kept: Kept { split: projected + 2 * channels, ..Kept::default() },
+            kept_of_operators: None,
+            gated: 0,
+            read: channels,
+        }
+    }
+}
+
+/// Attention and Mamba-2 side by side on one norm, their outputs added (Falcon-H1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parallel {
+    /// Attention.
+    pub attention: Attention,
+    /// What is beside it.
+    pub mamba: Mamba2,
+}
