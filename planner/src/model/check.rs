@@ -1,8 +1,9 @@
 //! Sizes of an architecture within sane bounds, so that nothing later overflows.
 
 use super::hf::MOST_PARTS;
+use super::mixer::Groups;
 use super::params::total;
-use super::{Architecture, Attention, Indexer, LayerRun, MixerRef, Mlp, Moe};
+use super::{Architecture, Attention, LayerRun, MixerRef, Mlp, Moe};
 use crate::finding::{Finding, divisors, nearest_values};
 use crate::model::MAX_LAYERS;
 
@@ -55,7 +56,7 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
     range("number of other mixers", 1 + model.other_mixers.len() as u64, 64);
     let others = model.other_mixers.iter().map(|mixer| mixer.as_ref());
     for mixer in std::iter::once(MixerRef::Attention(&model.attention)).chain(others) {
-        for (what, value) in sizes(mixer) {
+        for (what, value) in mixer.sizes() {
             range(what, value, 1 << 16);
         }
     }
@@ -199,113 +200,6 @@ fn routing(moe: &Moe) -> Vec<Finding> {
     findings
 }
 
-/// Sizes of a mixer that must lie between 1 and 65,536.
-fn sizes(mixer: MixerRef<'_>) -> Vec<(&'static str, u64)> {
-    let of_indexer = |indexer: &Option<Indexer>| match indexer {
-        Some(indexer) => {
-            vec![("number of indexer heads", indexer.heads), ("indexer head width", indexer.head_dim)]
-        }
-        None => Vec::new(),
-    };
-    match mixer {
-        MixerRef::Attention(Attention::Gqa { heads, kv_heads, head_dim, rotary_dim, value_dim, .. }) => vec![
-            ("number of heads", *heads),
-            ("number of kv heads", *kv_heads),
-            ("head width", *head_dim),
-            ("rotated head width", rotary_dim.unwrap_or(*head_dim)),
-            ("width of values", value_dim.unwrap_or(*head_dim)),
-        ],
-        MixerRef::Attention(Attention::Mla {
-            heads,
-            q_lora_rank,
-            kv_lora_rank,
-            qk_nope_dim,
-            qk_rope_dim,
-            v_dim,
-            indexer,
-            ..
-        }) => {
-            let mut sizes = vec![
-                ("number of heads", *heads),
-                ("q_lora_rank", q_lora_rank.unwrap_or(1)),
-                ("kv_lora_rank", *kv_lora_rank),
-                ("qk_nope_dim", *qk_nope_dim),
-                ("qk_rope_dim", *qk_rope_dim),
-                ("v_dim", *v_dim),
-            ];
-            sizes.extend(of_indexer(indexer));
-            sizes
-        }
-        MixerRef::Attention(Attention::Shared {
-            heads,
-            head_dim,
-            q_lora_rank,
-            out_groups,
-            out_lora_rank,
-            qk_rope_dim,
-            compressed,
-            indexer,
-            scores: _,
-        }) => {
-            let mut sizes = vec![
-                ("number of heads", *heads),
-                ("head width", *head_dim),
-                ("q_lora_rank", *q_lora_rank),
-                ("out_groups", *out_groups),
-                ("out_lora_rank", *out_lora_rank),
-                ("qk_rope_dim", *qk_rope_dim),
-                ("number of compressed tokens", compressed.unwrap_or(1)),
-            ];
-            sizes.extend(of_indexer(indexer));
-            sizes
-        }
-        MixerRef::Parallel(both) => {
-            let mut both_sizes = sizes(MixerRef::Attention(&both.attention));
-            both_sizes.extend(sizes(MixerRef::Mamba2(&both.mamba)));
-            both_sizes
-        }
-        MixerRef::Linear => Vec::new(),
-        MixerRef::Listed(listed) => {
-            let mut sizes = vec![
-                ("number of heads of a mixer", listed.heads),
-                ("number of parameters of a mixer", listed.parameters.len() as u64),
-            ];
-            let of = listed.parameters.iter().flat_map(|parameter| {
-                let (dims, most) = (parameter.shape.len() as u64, parameter.shape.iter().max());
-                [
-                    ("number of dims of a mixer's parameter", dims),
-                    ("size of a mixer's parameter", most.map_or(0, |most| most.div_ceil(256))),
-                ]
-            });
-            sizes.extend(of);
-            sizes.extend([
-                ("state of a mixer", listed.state.max(1)),
-                ("channels of a mixer", listed.inner.div_ceil(256)),
-            ]);
-            sizes
-        }
-        MixerRef::DeltaNet(delta) => vec![
-            ("number of key heads", delta.key_heads),
-            ("number of value heads", delta.value_heads),
-            ("key head width", delta.key_dim),
-            ("value head width", delta.value_dim),
-            ("convolution", delta.conv_kernel),
-        ],
-        MixerRef::KimiDelta(delta) => vec![
-            ("number of delta heads", delta.heads),
-            ("delta head width", delta.head_dim),
-            ("convolution", delta.conv_kernel),
-        ],
-        MixerRef::Mamba2(mamba) => vec![
-            ("number of Mamba heads", mamba.heads),
-            ("Mamba head width", mamba.head_dim),
-            ("number of Mamba groups", mamba.groups),
-            ("Mamba state", mamba.state),
-            ("convolution", mamba.conv_kernel),
-        ],
-    }
-}
-
 /// Heads come in whole groups, and rotated widths are even.
 fn groups(mixer: MixerRef<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -314,29 +208,7 @@ fn groups(mixer: MixerRef<'_>) -> Vec<Finding> {
         findings.extend(groups(MixerRef::Mamba2(&both.mamba)));
         return findings;
     }
-    let (heads, of, what, rule) = match mixer {
-        MixerRef::Attention(Attention::Shared { heads, out_groups, .. }) => {
-            (*heads, *out_groups, "output groups", "grouped output projection")
-        }
-        MixerRef::Attention(attention) => {
-            (attention.heads(), attention.kv_heads(), "key-value heads", "grouped-query attention")
-        }
-        MixerRef::DeltaNet(delta) => (
-            delta.value_heads,
-            delta.key_heads,
-            "key heads",
-            "value heads are a multiple of key heads (Megatron-Core gated_delta_net)",
-        ),
-        MixerRef::KimiDelta(_) | MixerRef::Parallel(_) | MixerRef::Linear | MixerRef::Listed(_) => {
-            (1, 1, "", "")
-        }
-        MixerRef::Mamba2(mamba) => (
-            mamba.heads,
-            mamba.groups,
-            "groups",
-            "heads are a multiple of groups (Megatron-Core mamba_mixer)",
-        ),
-    };
+    let Some(Groups { heads, of, what, rule }) = mixer.groups() else { return findings };
     if !heads.is_multiple_of(of) {
         findings.push(
             Finding::error("model", of, format!("{heads} heads are not a multiple of {of} {what}"))

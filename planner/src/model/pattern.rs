@@ -233,12 +233,7 @@ impl Architecture {
             MixerRef::Attention(attention) if attention.scores().window.is_some() => "attention in a window",
             MixerRef::Attention(attention) if attention.scores().chunk.is_some() => "attention in chunks",
             MixerRef::Attention(_) => "attention of another shape",
-            MixerRef::DeltaNet(_) => "gated delta net",
-            MixerRef::KimiDelta(_) => "Kimi delta attention",
-            MixerRef::Mamba2(_) => "Mamba-2",
-            MixerRef::Parallel(_) => "attention beside Mamba-2",
-            MixerRef::Linear => "one matrix",
-            MixerRef::Listed(listed) => listed.name.as_str(),
+            other => other.name(),
         });
         let mlp = match kind.mlp {
             Mlp::Dense => Some("dense MLP"),

@@ -308,11 +308,8 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
         ) => None,
         MixerRef::Attention(Attention::Shared { .. }) => missing("no key shared by all heads"),
         MixerRef::Linear => None,
-        MixerRef::DeltaNet(_)
-        | MixerRef::KimiDelta(_)
-        | MixerRef::Mamba2(_)
-        | MixerRef::Parallel(_)
-        | MixerRef::Listed(_) => {
+        // What is not known to be executed is not.
+        _ => {
             let kinds = model.layer_kinds();
             let kind = kinds.iter().find(|(kind, _)| model.mixer(*kind) == Some(mixer));
             let named = LayerKind::new(kind.map_or(Some(0), |(kind, _)| kind.mixer), Mlp::None);

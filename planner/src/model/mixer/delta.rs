@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CHUNK, Kept, Scan};
+use super::{CHUNK, Groups, Kept, Scan};
+use crate::model::params::{List, of_mixer as name};
+use crate::model::{Init, Norm, Role};
 
 /// FLOPs that the chunked scan spends on a token and channel of keys and values, and on an element of the state: the study's
 /// count of the delta rule's Triton kernels.
@@ -28,6 +30,38 @@ pub struct DeltaNet {
 }
 
 impl DeltaNet {
+    /// Its parameters.
+    pub(in crate::model) fn parameters(&self, list: &mut List<'_>) {
+        let &DeltaNet { key_heads, value_heads, key_dim, value_dim, conv_kernel } = self;
+        let hidden = list.architecture.hidden_size;
+        let values = value_heads / key_heads.max(1);
+        // Of each key head: query, key, its value heads, their gates, and two scalars of each value head.
+        let rows = 2 * key_dim + 2 * values * value_dim + 2 * values;
+        list.column("in_proj.weight", &[key_heads, rows, hidden]);
+        list.column("conv.weight", &[key_heads, 2 * key_dim + values * value_dim, conv_kernel]);
+        list.per_head("decay", &[value_heads], Init::Zeros);
+        list.per_head("step_bias", &[value_heads], Init::Ones);
+        list.norm(&name("out_norm"), Role::SharedByHeads, &[value_dim], Norm::Rms);
+        list.out("proj.weight", &[hidden, value_heads, value_dim]);
+    }
+
+    /// Sizes of which none may be 0 or very large.
+    pub(super) fn sizes(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("number of key heads", self.key_heads),
+            ("number of value heads", self.value_heads),
+            ("key head width", self.key_dim),
+            ("value head width", self.value_dim),
+            ("convolution", self.conv_kernel),
+        ]
+    }
+
+    /// What its heads are a multiple of.
+    pub(super) fn groups(&self) -> Groups {
+        let rule = "value heads are a multiple of key heads (Megatron-Core gated_delta_net)";
+        Groups { heads: self.value_heads, of: self.key_heads, what: "key heads", rule }
+    }
+
     /// As Megatron-Core and transformers call its kernels (`core/ssm/gated_delta_net`). Kept are the output of the projection,
     /// which the convolution reads, normed queries and keys, these spread over the value heads, values, each chunk's triangle,
     /// output before the gated norm, behind the norm and behind the gate, and the gate. Convolution and chunk states are made
@@ -105,6 +139,41 @@ pub struct KimiDelta {
 }
 
 impl KimiDelta {
+    /// Its parameters.
+    pub(in crate::model) fn parameters(&self, list: &mut List<'_>) {
+        let &KimiDelta { heads, head_dim, conv_kernel, full_rank_gate, full_rank_decay } = self;
+        let hidden = list.architecture.hidden_size;
+        // Of each head: query, key, value.
+        list.column("qkv.weight", &[heads, 3, head_dim, hidden]);
+        list.column("conv.weight", &[heads, 3, head_dim, conv_kernel]);
+        if full_rank_decay {
+            list.column("decay_proj.weight", &[heads, head_dim, hidden]);
+        } else {
+            list.whole("decay_down.weight", &[head_dim, hidden]);
+            list.column("decay_up.weight", &[heads, head_dim, head_dim]);
+        }
+        list.per_head("decay", &[heads], Init::Zeros);
+        list.per_head("step_bias", &[heads, head_dim], Init::Ones);
+        list.column("beta.weight", &[heads, hidden]);
+        if full_rank_gate {
+            list.column("gate.weight", &[heads, head_dim, hidden]);
+        } else {
+            list.whole("gate_down.weight", &[head_dim, hidden]);
+            list.column("gate_up.weight", &[heads, head_dim, head_dim]);
+        }
+        list.norm(&name("out_norm"), Role::SharedByHeads, &[head_dim], Norm::Rms);
+        list.out("proj.weight", &[hidden, heads, head_dim]);
+    }
+
+    /// Sizes of which none may be 0 or very large.
+    pub(super) fn sizes(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("number of delta heads", self.heads),
+            ("delta head width", self.head_dim),
+            ("convolution", self.conv_kernel),
+        ]
+    }
+
     /// What is kept is an approximation: ten tensors as wide as all heads, and the states of chunks.
     pub fn scan(&self) -> Scan {
         let &KimiDelta { heads, head_dim, conv_kernel, .. } = self;

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::mamba::{COUNTED_STATE_FLOPS, STATE_FLOPS, TRAFFIC};
 use super::{Kept, Scan};
-use crate::model::params::is_convolution;
+use crate::model::params::{List, is_convolution, of_mixer as name};
+use crate::model::{Init, Module, Role};
 
 /// A mixer by what it consists of, for kinds that have no rules of their own here: Mamba, RWKV, mLSTM, lightning
 /// attention, gated convolutions.
@@ -51,6 +52,41 @@ pub enum ListedCut {
 }
 
 impl Listed {
+    /// Matrices, and vectors of channels or heads that go with them.
+    pub(in crate::model) fn parameters(&self, list: &mut List<'_>) {
+        for ListedParameter { name: part, cut, shape } in &self.parameters {
+            let matrix = shape.len() > 1;
+            match cut {
+                ListedCut::Outputs if matrix => list.column(part, shape),
+                ListedCut::Outputs => list.per_head(part, shape, Init::Ones),
+                ListedCut::Inputs => list.out(part, shape),
+                ListedCut::Whole if matrix => list.whole(part, shape),
+                ListedCut::Whole => list.bias(&name(part), Module::Attention, Role::Replicated, shape),
+            }
+        }
+    }
+
+    /// Sizes of which none may be 0 or very large.
+    pub(super) fn sizes(&self) -> Vec<(&'static str, u64)> {
+        let mut sizes = vec![
+            ("number of heads of a mixer", self.heads),
+            ("number of parameters of a mixer", self.parameters.len() as u64),
+        ];
+        let of = self.parameters.iter().flat_map(|parameter| {
+            let (dims, most) = (parameter.shape.len() as u64, parameter.shape.iter().max());
+            [
+                ("number of dims of a mixer's parameter", dims),
+                ("size of a mixer's parameter", most.map_or(0, |most| most.div_ceil(256))),
+            ]
+        });
+        sizes.extend(of);
+        sizes.extend([
+            ("state of a mixer", self.state.max(1)),
+            ("channels of a mixer", self.inner.div_ceil(256)),
+        ]);
+        sizes
+    }
+
     /// As of a state space; kept is what its matrices give, and input and output of what runs between them.
     pub fn scan(&self) -> Scan {
         let (inner, state, kernel) = (self.inner as f64, self.state as f64, self.conv_kernel as f64);

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Attention, Kept, Scan};
+use super::{Attention, Groups, Kept, Scan};
+use crate::model::params::{List, of_mixer as name};
+use crate::model::{Init, Module, Norm, Role};
 
 /// FLOPs that the chunked scan spends on a token and channel beside its state, and on an element of it: the study's count of
 /// Mamba-2's Triton kernels, with chunks of 256.
@@ -39,6 +41,50 @@ pub struct Mamba2 {
 }
 
 impl Mamba2 {
+    /// Its parameters.
+    pub(in crate::model) fn parameters(&self, list: &mut List<'_>) {
+        let &Mamba2 { heads, head_dim, groups, state, conv_kernel, conv_bias, proj_bias, out_norm } = self;
+        let hidden = list.architecture.hidden_size;
+        let inner = heads / groups.max(1) * head_dim;
+        // Of each group: gate and input of its heads, two state matrices, a step of each head.
+        let rows = [groups, 2 * inner + 2 * state + heads / groups.max(1)];
+        list.column("in_proj.weight", &[rows[0], rows[1], hidden]);
+        if proj_bias {
+            list.per_head("in_proj.bias", &rows, Init::Zeros);
+        }
+        list.column("conv.weight", &[groups, inner + 2 * state, conv_kernel]);
+        if conv_bias {
+            list.per_head("conv.bias", &[groups, inner + 2 * state], Init::Zeros);
+        }
+        list.per_head("step_bias", &[heads], Init::Ones);
+        list.per_head("decay", &[heads], Init::Zeros);
+        list.per_head("skip", &[heads], Init::Ones);
+        if out_norm {
+            list.norm(&name("out_norm"), Role::Column(0), &[groups, inner], Norm::Rms);
+        }
+        list.out("proj.weight", &[hidden, heads, head_dim]);
+        if proj_bias {
+            list.bias(&name("proj.bias"), Module::Attention, Role::Replicated, &[hidden]);
+        }
+    }
+
+    /// Sizes of which none may be 0 or very large.
+    pub(super) fn sizes(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("number of Mamba heads", self.heads),
+            ("Mamba head width", self.head_dim),
+            ("number of Mamba groups", self.groups),
+            ("Mamba state", self.state),
+            ("convolution", self.conv_kernel),
+        ]
+    }
+
+    /// What its heads are a multiple of.
+    pub(super) fn groups(&self) -> Groups {
+        let rule = "heads are a multiple of groups (Megatron-Core mamba_mixer)";
+        Groups { heads: self.heads, of: self.groups, what: "groups", rule }
+    }
+
     /// FLOPs of a token in the scan of so many channels, as Megatron-Core counts them.
     pub fn counted_flops(&self, channels: f64) -> f64 {
         COUNTED_STATE_FLOPS * channels * self.state as f64
@@ -77,4 +123,16 @@ pub struct Parallel {
     pub attention: Attention,
     /// What is beside it.
     pub mamba: Mamba2,
+}
+
+impl Parallel {
+    /// Those of attention, then those of what is beside it.
+    pub(in crate::model) fn parameters(&self, list: &mut List<'_>) {
+        self.attention.parameters(list);
+        let first = list.found.len();
+        self.mamba.parameters(list);
+        for parameter in list.found.iter_mut().skip(first) {
+            parameter.name = parameter.name.replacen("{layer}.attention.", "{layer}.mamba.", 1);
+        }
+    }
 }

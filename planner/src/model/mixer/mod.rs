@@ -17,6 +17,8 @@ pub use scan::{CHUNK, Kept, Scan};
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::params::List;
+
 /// What mixes the tokens of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -56,7 +58,72 @@ pub enum MixerRef<'a> {
     Listed(&'a Listed),
 }
 
+/// A number of heads and what it must be a multiple of.
+pub(super) struct Groups {
+    /// Heads.
+    pub heads: u64,
+    /// What divides them.
+    pub of: u64,
+    /// What that is the number of.
+    pub what: &'static str,
+    /// Whose rule it is.
+    pub rule: &'static str,
+}
+
 impl<'a> MixerRef<'a> {
+    /// Puts its parameters into a layer's list.
+    pub(super) fn parameters(self, list: &mut List<'_>) {
+        match self {
+            MixerRef::Attention(attention) => attention.parameters(list),
+            MixerRef::DeltaNet(delta) => delta.parameters(list),
+            MixerRef::KimiDelta(delta) => delta.parameters(list),
+            MixerRef::Mamba2(mamba) => mamba.parameters(list),
+            MixerRef::Parallel(both) => both.parameters(list),
+            // Cut by its outputs, which are gathered (Megatron-Core heterogeneous_layer_specs).
+            MixerRef::Linear => {
+                let hidden = list.architecture.hidden_size;
+                list.column("linear.weight", &[hidden, hidden]);
+            }
+            MixerRef::Listed(listed) => listed.parameters(list),
+        }
+    }
+
+    /// Sizes of it that must lie between 1 and 65,536.
+    pub(super) fn sizes(self) -> Vec<(&'static str, u64)> {
+        match self {
+            MixerRef::Attention(attention) => attention.sizes(),
+            MixerRef::DeltaNet(delta) => delta.sizes(),
+            MixerRef::KimiDelta(delta) => delta.sizes(),
+            MixerRef::Mamba2(mamba) => mamba.sizes(),
+            MixerRef::Parallel(both) => [both.attention.sizes(), both.mamba.sizes()].concat(),
+            MixerRef::Linear => Vec::new(),
+            MixerRef::Listed(listed) => listed.sizes(),
+        }
+    }
+
+    /// What its heads are a multiple of; of a pair each part has its own.
+    pub(super) fn groups(self) -> Option<Groups> {
+        match self {
+            MixerRef::Attention(attention) => Some(attention.groups()),
+            MixerRef::DeltaNet(delta) => Some(delta.groups()),
+            MixerRef::Mamba2(mamba) => Some(mamba.groups()),
+            _ => None,
+        }
+    }
+
+    /// What it is, in words.
+    pub(super) fn name(self) -> &'a str {
+        match self {
+            MixerRef::Attention(attention) => attention.name(),
+            MixerRef::DeltaNet(_) => "gated delta net",
+            MixerRef::KimiDelta(_) => "Kimi delta attention",
+            MixerRef::Mamba2(_) => "Mamba-2",
+            MixerRef::Parallel(_) => "attention beside Mamba-2",
+            MixerRef::Linear => "one matrix",
+            MixerRef::Listed(listed) => listed.name.as_str(),
+        }
+    }
+
     /// The recurrence in it, alone or beside attention.
     pub fn scan(self) -> Option<Scan> {
         match self {

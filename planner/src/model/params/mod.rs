@@ -9,7 +9,7 @@ mod mlp;
 
 use super::{Architecture, Branches, Extra, ExtraAt, LayerInputs, LayerKind, Mlp, Norm};
 use crate::model::{Init, Module};
-use mixer::mixer_parameters;
+pub(super) use mixer::of_mixer;
 use mlp::{mlp_parameters, moe_parameters};
 
 /// Which matrix a parameter is; decides how it is cut.
@@ -79,13 +79,24 @@ pub(super) fn is_convolution(name: &str) -> bool {
     name.ends_with("conv.weight")
 }
 
-struct List<'a> {
-    architecture: &'a Architecture,
-    found: Vec<Parameter>,
+/// A list that parameters are put into, one after the other.
+pub(super) struct List<'a> {
+    /// Whose they are.
+    pub architecture: &'a Architecture,
+    /// Those that are in it.
+    pub found: Vec<Parameter>,
 }
 
 impl List<'_> {
-    fn push(&mut self, name: &str, module: Module, role: Role, shape: &[u64], init: Init, decays: bool) {
+    pub(super) fn push(
+        &mut self,
+        name: &str,
+        module: Module,
+        role: Role,
+        shape: &[u64],
+        init: Init,
+        decays: bool,
+    ) {
         self.found.push(Parameter {
             name: name.to_owned(),
             module,
@@ -97,17 +108,17 @@ impl List<'_> {
         });
     }
 
-    fn matrix(&mut self, name: &str, module: Module, role: Role, shape: &[u64]) {
+    pub(super) fn matrix(&mut self, name: &str, module: Module, role: Role, shape: &[u64]) {
         self.push(name, module, role, shape, Init::Normal(0.02), true);
     }
 
     /// A matrix that writes into the residual stream: starts smaller, so that depth doesn't grow the stream (GPT-2).
-    fn residual_matrix(&mut self, name: &str, module: Module, role: Role, shape: &[u64]) {
+    pub(super) fn residual_matrix(&mut self, name: &str, module: Module, role: Role, shape: &[u64]) {
         let layers = self.architecture.num_layers.max(1) as f64;
         self.push(name, module, role, shape, Init::Normal(0.02 / libm::sqrt(2.0 * layers)), true);
     }
 
-    fn bias(&mut self, name: &str, module: Module, role: Role, shape: &[u64]) {
+    pub(super) fn bias(&mut self, name: &str, module: Module, role: Role, shape: &[u64]) {
         self.push(name, module, role, shape, Init::Zeros, false);
     }
 
@@ -128,7 +139,7 @@ impl List<'_> {
         self.norm(name, Role::Replicated, &[hidden], kind);
     }
 
-    fn norm(&mut self, name: &str, role: Role, shape: &[u64], kind: Norm) {
+    pub(super) fn norm(&mut self, name: &str, role: Role, shape: &[u64], kind: Norm) {
         let (weight, bias) = kind.parameters();
         if weight {
             self.push(&format!("{name}.weight"), Module::Norm, role, shape, Init::Ones, false);
@@ -191,7 +202,7 @@ pub(crate) fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> 
         if !(architecture.no_pre_norms || kind.unnormed) {
             list.stream_norm("layers.{layer}.attention.norm");
         }
-        mixer_parameters(&mut list, mixer);
+        mixer.parameters(&mut list);
         list.extras("layers.{layer}.", ExtraAt::Mixer);
         let first = kind.mixer == Some(0);
         list.extras("layers.{layer}.", if first { ExtraAt::Attention } else { ExtraAt::OtherMixer });

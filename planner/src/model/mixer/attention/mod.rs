@@ -1,9 +1,13 @@
 //! Attention of every shape.
 
+mod parameters;
+
 use serde::{Deserialize, Serialize};
 
+use super::{Core, Groups};
 use crate::json::tagged::tagged;
 use crate::model::Scores;
+use crate::model::params::List;
 
 tagged! {
     tag = "kind", serde(rename_all = "snake_case", deny_unknown_fields);
@@ -139,6 +143,141 @@ impl Attention {
             value_dim: None,
             head_gate: false,
             scores: Scores::default(),
+        }
+    }
+
+    /// What it does beside its matrices.
+    pub fn core(&self) -> Core {
+        let span = self.scores().span();
+        match *self {
+            Attention::Gqa { heads, kv_heads, head_dim, qk_norm, shared_kv, value_dim, .. } => {
+                let value_dim = value_dim.unwrap_or(head_dim);
+                Core {
+                    heads,
+                    kv_heads,
+                    query_dim: head_dim,
+                    value_dim,
+                    normed: qk_norm != QkNorm::None,
+                    gathered: None,
+                    cached_heads: if shared_kv { 0 } else { kv_heads },
+                    cached_width: head_dim + value_dim,
+                    span,
+                }
+            }
+            // One latent vector and one rotated key for all heads, on every rank.
+            Attention::Mla {
+                heads,
+                q_lora_rank,
+                kv_lora_rank,
+                qk_nope_dim,
+                qk_rope_dim,
+                v_dim,
+                qk_norm,
+                ..
+            } => Core {
+                heads,
+                kv_heads: heads,
+                query_dim: qk_nope_dim + qk_rope_dim,
+                value_dim: v_dim,
+                normed: qk_norm,
+                gathered: q_lora_rank.map(|rank| rank + kv_lora_rank + qk_rope_dim),
+                cached_heads: 1,
+                cached_width: kv_lora_rank + qk_rope_dim,
+                span,
+            },
+            // One key that is its own value, for so many tokens together.
+            Attention::Shared { heads, head_dim, q_lora_rank, compressed, .. } => Core {
+                heads,
+                kv_heads: 1,
+                query_dim: head_dim,
+                value_dim: head_dim,
+                normed: true,
+                gathered: Some(q_lora_rank + head_dim),
+                cached_heads: 1,
+                cached_width: head_dim.div_ceil(compressed.unwrap_or(1).max(1)),
+                span,
+            },
+        }
+    }
+
+    /// Its parameters.
+    pub(in crate::model) fn parameters(&self, list: &mut List<'_>) {
+        parameters::parameters(list, self);
+    }
+
+    /// Sizes of which none may be 0 or very large.
+    pub(super) fn sizes(&self) -> Vec<(&'static str, u64)> {
+        let of_indexer = |indexer: &Option<Indexer>| match indexer {
+            Some(indexer) => {
+                vec![("number of indexer heads", indexer.heads), ("indexer head width", indexer.head_dim)]
+            }
+            None => Vec::new(),
+        };
+        match self {
+            Attention::Gqa { heads, kv_heads, head_dim, rotary_dim, value_dim, .. } => vec![
+                ("number of heads", *heads),
+                ("number of kv heads", *kv_heads),
+                ("head width", *head_dim),
+                ("rotated head width", rotary_dim.unwrap_or(*head_dim)),
+                ("width of values", value_dim.unwrap_or(*head_dim)),
+            ],
+            Attention::Mla {
+                heads,
+                q_lora_rank,
+                kv_lora_rank,
+                qk_nope_dim,
+                qk_rope_dim,
+                v_dim,
+                indexer,
+                ..
+            } => {
+                let mut sizes = vec![
+                    ("number of heads", *heads),
+                    ("q_lora_rank", q_lora_rank.unwrap_or(1)),
+                    ("kv_lora_rank", *kv_lora_rank),
+                    ("qk_nope_dim", *qk_nope_dim),
+                    ("qk_rope_dim", *qk_rope_dim),
+                    ("v_dim", *v_dim),
+                ];
+                sizes.extend(of_indexer(indexer));
+                sizes
+            }
+            Attention::Shared {
+                heads,
+                head_dim,
+                q_lora_rank,
+                out_groups,
+                out_lora_rank,
+                qk_rope_dim,
+                compressed,
+                indexer,
+                scores: _,
+            } => {
+                let mut sizes = vec![
+                    ("number of heads", *heads),
+                    ("head width", *head_dim),
+                    ("q_lora_rank", *q_lora_rank),
+                    ("out_groups", *out_groups),
+                    ("out_lora_rank", *out_lora_rank),
+                    ("qk_rope_dim", *qk_rope_dim),
+                    ("number of compressed tokens", compressed.unwrap_or(1)),
+                ];
+                sizes.extend(of_indexer(indexer));
+                sizes
+            }
+        }
+    }
+
+    /// What its heads are a multiple of.
+    pub(super) fn groups(&self) -> Groups {
+        match *self {
+            Attention::Shared { heads, out_groups, .. } => {
+                Groups { heads, of: out_groups, what: "output groups", rule: "grouped output projection" }
+            }
+            Attention::Gqa { heads, .. } | Attention::Mla { heads, .. } => {
+                let rule = "grouped-query attention";
+                Groups { heads, of: self.kv_heads(), what: "key-value heads", rule }
+            }
         }
     }
 
