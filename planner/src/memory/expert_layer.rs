@@ -17,7 +17,7 @@ pub fn expert_layer_bytes(plan: &Plan) -> u64 {
     let Some(moe) = &plan.model.moe else { return 0 };
     let (width, shared) = (Wide::from(moe.ffn_hidden_size), Wide::from(moe.shared_ffn_hidden_size));
     let local = Wide::from(moe.experts) / Wide::from(plan.layout.ep).max(Wide::of(1));
-    let matrices = if plan.model.gated { 3 } else { 2 };
+    let matrices = plan.model.mlp_matrices();
     let quantised = at.hidden * matrices * (local * width + shared / at.tp);
     let weights = at.size * (quantised + at.hidden * Wide::from(moe.experts));
     let copies = quantised_bytes(plan, clamp(quantised));

@@ -9,7 +9,7 @@ use crate::units::Wide;
 /// Output of the first matrix (kept for the activation's backward) and of the activation (kept as the second matrix's
 /// input), for `width` columns of this rank and `tokens`.
 pub(super) fn kept(at: &PlanTerms<'_>, tokens: Wide, width: Wide) -> Wide {
-    let first = if at.plan.model.gated { 2 } else { 1 };
+    let first = at.plan.model.first_matrices();
     // Without the fused kernel the activated gate is kept too, for the product's backward.
     let loose = at.megatron() && at.plan.model.gated && !at.plan.training.moe.fused_activation;
     let gate = if loose { at.size * tokens * width } else { Wide::ZERO };

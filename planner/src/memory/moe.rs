@@ -97,7 +97,7 @@ pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
     let experts = Wide::from(moe.experts);
     let routed = routed_tokens(at);
     let width = Wide::from(moe.ffn_hidden_size) / Wide::from(layout.etp);
-    let first = if at.plan.model.gated { 2 } else { 1 };
+    let first = at.plan.model.first_matrices();
     // Experts in a latent stream see its width; the stream before and after the experts is kept beside.
     let stream = moe.latent_size.map_or(at.hidden, Wide::from);
     let native = at.plan.is_computed_by_the_worker();
@@ -118,8 +118,7 @@ pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
     // Without the fused kernel the product with the tokens' weights keeps the activation's output too.
     let loose = at.megatron() && !training.fused_activation;
     // So does that of the activated gate with the other half.
-    let products = if at.plan.model.gated { 2 } else { 1 };
-    let product = if loose { products * size * routed * width } else { Wide::ZERO };
+    let product = if loose { first * size * routed * width } else { Wide::ZERO };
     let again = at.recomputes("moe");
     let activation_again = again || at.recomputes("moe_act");
     let mut bytes = LayerBytes::default();

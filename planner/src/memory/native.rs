@@ -61,7 +61,7 @@ fn joined(at: &PlanTerms<'_>) -> Wide {
 pub(super) fn mlp_backward(at: &PlanTerms<'_>, width: Wide, stay: bool) -> Wide {
     let (stream, joined) = (at.stream(), joined(at));
     let unit = at.size * at.full * width;
-    let first = if at.plan.model.gated { 2 } else { 1 };
+    let first = at.plan.model.first_matrices();
     let weights = at.size * at.hidden * width;
     let split = is_split(at.plan);
     let second_weight = if split { Wide::ZERO } else { weights };
@@ -140,7 +140,7 @@ pub(super) fn experts_backward(
     let (tokens, unit) = (at.size * routed * stream, at.size * routed * width);
     let experts = Wide::from(at.plan.model.moe.as_ref().map_or(0, |moe| moe.experts));
     let local = experts / Wide::from(at.plan.layout.ep).max(Wide::of(1));
-    let first = if at.plan.model.gated { 2 } else { 1 };
+    let first = at.plan.model.first_matrices();
     // Gradients of all experts' weights are made before they are added.
     let weights = at.size * local * (first + 1) * stream * width;
     let middle = at.stream() + tokens + unit + unit_tensors(at) * unit;

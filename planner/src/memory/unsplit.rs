@@ -54,7 +54,7 @@ pub(super) fn of_layer(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
     }
     let wide = |value: u64| Wide::from(value);
     let token = at.size * at.full / at.tp;
-    let first = if plan.model.gated { 2 } else { 1 };
+    let first = plan.model.first_matrices();
     let width = if kind.mlp == Mlp::Dense { wide(plan.model.ffn(kind)) } else { Wide::ZERO };
     let sizes = [
         at.stream(),

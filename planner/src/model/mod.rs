@@ -290,6 +290,16 @@ impl Architecture {
         }
     }
 
+    /// Matrices that an MLP begins with: gate and up projection, or one.
+    pub(crate) fn first_matrices(&self) -> u64 {
+        if self.gated { 2 } else { 1 }
+    }
+
+    /// Matrices of an MLP: those, and the one that leads back.
+    pub(crate) fn mlp_matrices(&self) -> u64 {
+        self.first_matrices() + 1
+    }
+
     /// Multi-token-prediction modules with parameters of their own.
     pub(crate) fn mtp_modules(&self) -> u64 {
         if self.mtp_shared { self.mtp_layers.min(1) } else { self.mtp_layers }

@@ -46,11 +46,11 @@ fn matrix(parameter: &Parameter) -> Option<Matrix> {
         Role::Replicated => (elements / (*parameter.shape.last()?).max(1), MatrixCut::None),
         Role::Vocabulary | Role::SharedByHeads => return None,
     };
-    let name = parameter.name.as_str();
-    // Norms and biases are vectors, and a convolution runs along the tokens of one channel.
-    if !parameter.decays || parameter.module == Module::Norm || name.ends_with("conv.weight") {
+    // A convolution runs along the tokens of one channel.
+    if !parameter.is_matrix() || parameter.module == Module::Norm {
         return None;
     }
+    let name = parameter.name.as_str();
     Some(Matrix {
         module: parameter.module,
         outputs,

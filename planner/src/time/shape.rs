@@ -249,7 +249,7 @@ impl MixerShape {
 }
 
 fn mlp_shape(model: &Architecture, kind: LayerKind) -> MlpShape {
-    let gate = if model.gated { 2.0 } else { 1.0 };
+    let gate = model.first_matrices() as f64;
     match (kind.mlp, &model.moe) {
         (Mlp::None, _) => MlpShape::None,
         (Mlp::Moe, Some(moe)) => MlpShape::Experts {

@@ -59,8 +59,7 @@ struct Fed {
 impl Fed {
     fn of(terms: &LayerTerms<'_>, kind: LayerKind, bytes: &TorchLayer) -> Option<Fed> {
         let (at, known) = (&terms.at, terms.layer(kind));
-        let first = Wide::of(if at.plan.model.gated { 2 } else { 1 });
-        let matrices = |width: Wide| (first + 1) * at.hidden * width;
+        let matrices = |width: Wide| at.plan.model.mlp_matrices() * at.hidden * width;
         let (parts, module): (&[Saver], _) = match kind.mlp {
             Mlp::Dense => (&[Saver::Mlp], "mlp"),
             Mlp::Moe => (&[Saver::Router, Saver::Experts, Saver::SharedExperts], "moe"),
@@ -73,7 +72,7 @@ impl Fed {
             (Mlp::Moe, Some(moe)) => {
                 let local = Wide::from(moe.experts) / Wide::from(at.plan.layout.ep.max(1));
                 let width = moe.latent_size.map_or(at.hidden, Wide::from);
-                local * (first + 1) * width * Wide::from(moe.ffn_hidden_size)
+                local * at.plan.model.mlp_matrices() * width * Wide::from(moe.ffn_hidden_size)
                     + matrices(Wide::from(moe.shared_ffn_hidden_size) / at.tp)
             }
             _ => matrices(Wide::from(at.plan.model.ffn(kind)) / at.tp),

@@ -112,7 +112,7 @@ fn of_attention(at: &PlanTerms<'_>, attention: &Attention, products: &mut Produc
 
 /// Gate and up projection, or the one matrix in their place, and the projection back.
 fn of_mlp(at: &PlanTerms<'_>, part: Saver, width: Wide, products: &mut Products) {
-    for _ in 0..if at.plan.model.gated { 2 } else { 1 } {
+    for _ in 0..at.plan.model.first_matrices() {
         products.put(part, at.size * at.full * width / at.tp);
     }
     products.put_onto_stream(part, at.size * at.full * at.hidden);

@@ -123,7 +123,7 @@ fn workspace(plan: &Plan, stage: u64) -> Wide {
     let (size, tp) = (wide(plan.training.dtype.size()), wide(plan.layout.tp));
     let tokens = wide(plan.training.seq_len) * wide(plan.training.micro_batch_size) / wide(plan.layout.cp);
     let chunks = chunks_of_stage(&plan.layout, model.num_layers, stage).unwrap_or_default();
-    let first = if model.gated { 3 } else { 2 };
+    let matrices = model.mlp_matrices();
     let widest = chunks
         .iter()
         .flat_map(|chunk| model.kinds_in(chunk.layers.clone()))
@@ -140,9 +140,9 @@ fn workspace(plan: &Plan, stage: u64) -> Wide {
             let fed = match (kind.mlp, &model.moe) {
                 (Mlp::Moe, Some(moe)) => {
                     let routed = wide(moe.top_k) * wide(moe.ffn_hidden_size) * tp / wide(plan.layout.etp);
-                    first * (routed + wide(moe.shared_ffn_hidden_size))
+                    matrices * (routed + wide(moe.shared_ffn_hidden_size))
                 }
-                (Mlp::Dense, _) => first * wide(model.ffn(kind)),
+                (Mlp::Dense, _) => matrices * wide(model.ffn(kind)),
                 (Mlp::Linear, _) => wide(model.hidden_size),
                 _ => Wide::ZERO,
             };
