@@ -1,6 +1,6 @@
 //! Attention: queries, keys, values, and what the kernel keeps of the scores.
 
-use crate::model::{Attention, QkNorm};
+use crate::model::{Core, Kept, QkNorm};
 use crate::settings::CpKind;
 
 use super::native;
@@ -21,57 +21,41 @@ fn norms(at: &PlanTerms<'_>, kind: QkNorm, heads: [Wide; 2], [dim, value]: [Wide
 }
 
 /// What norms of an attention's queries and keys keep.
-pub(super) fn head_norms(at: &PlanTerms<'_>, attention: &Attention) -> Wide {
-    let &Attention::Gqa { qk_norm, shared_kv, .. } = attention else { return Wide::ZERO };
-    let core = attention.core();
-    let kv = key_heads(at, core.kv_heads, shared_kv);
-    norms(at, qk_norm, [Wide::from(core.heads) / at.tp, kv], [core.query_dim, core.value_dim].map(Wide::from))
+pub(super) fn head_norms(at: &PlanTerms<'_>, of: &Core) -> Wide {
+    let widths = [of.query_dim, of.value_dim].map(Wide::from);
+    norms(at, of.head_norms, [Wide::from(of.heads) / at.tp, key_heads(at, of)], widths)
 }
 
 /// Heads of keys on a rank; those of an earlier layer are that layer's.
-fn key_heads(at: &PlanTerms<'_>, all: u64, shared: bool) -> Wide {
-    if shared { Wide::ZERO } else { Wide::from(all).div_ceil(at.tp).max(Wide::of(1)) }
+fn key_heads(at: &PlanTerms<'_>, of: &Core) -> Wide {
+    if of.cached_heads == 0 {
+        return Wide::ZERO;
+    }
+    Wide::from(of.kv_heads).div_ceil(at.tp).max(Wide::of(1))
 }
 
 /// What an attention keeps, without its norm.
-pub(super) fn attention(at: &PlanTerms<'_>, attention: &Attention) -> LayerBytes {
+pub(super) fn attention(at: &PlanTerms<'_>, of: &Core) -> LayerBytes {
     let &PlanTerms { size, full, local, tp, .. } = at;
     let wide = |value: u64| Wide::from(value);
-    let of = attention.core();
-    let (heads, query, value) = (wide(of.heads) / tp, wide(of.query_dim), wide(of.value_dim));
-    // A gate, and the output behind it.
-    let gate = |there: bool| if there { 2 * size * full * heads * value } else { Wide::ZERO };
-    match *attention {
-        Attention::Gqa { qk_norm, output_gate, shared_kv, value_norm, head_gate, .. } => {
-            let kv = key_heads(at, of.kv_heads, shared_kv);
-            let qkv = size * full * (heads * query + kv * (query + value));
-            let norm = norms(at, qk_norm, [heads, kv], [query, value]);
-            let of_values = if value_norm { (size * value + 4) * full * kv } else { Wide::ZERO };
-            let mut bytes = core(at, heads, heads * value);
-            bytes.saved.put(Saver::Attention, qkv + norm + of_values + gate(output_gate || head_gate));
-            bytes
-        }
-        Attention::Mla {
-            q_lora_rank, kv_lora_rank, qk_rope_dim, qk_norm, output_gate, head_gate, ..
-        } => {
-            let (rank, latent, rope) =
-                (wide(q_lora_rank.unwrap_or(0)), wide(kv_lora_rank), wide(qk_rope_dim));
-            // Compressed queries and keys before and after their norms, which the up projections read.
-            let unnormed = if qk_norm { rank + 2 * latent + rope } else { rope };
-            let compressed = size * local * unnormed + at.widths.input(local * (rank + latent));
-            let expanded = size * full * heads * (2 * query + value);
-            let mut bytes = core(at, heads, heads * value);
-            bytes.saved.put(Saver::Attention, compressed + gate(output_gate || head_gate));
-            bytes.keep(Saver::Attention, expanded, at.recomputes("mla_up_proj"));
-            bytes
-        }
-        Attention::Shared { heads, head_dim, q_lora_rank, out_groups, out_lora_rank, .. } => {
-            // An approximation, from the sizes of what is projected and not from readings.
-            let low = 2 * wide(q_lora_rank) + 2 * wide(head_dim);
-            let high = 3 * wide(heads) * wide(head_dim) + wide(out_groups) * wide(out_lora_rank);
-            LayerBytes::saved(Saver::Attention, size * local * low + size * full * high / tp)
-        }
+    if let Some(Kept { of_stream, split, .. }) = of.kept {
+        let bytes = size * local * wide(of_stream) + size * full * wide(split) / tp;
+        return LayerBytes::saved(Saver::Attention, bytes);
     }
+    let (heads, query, value) = (wide(of.heads) / tp, wide(of.query_dim), wide(of.value_dim));
+    let kv = key_heads(at, of);
+    let projected = size * full * (heads * query + kv * (query + value));
+    let of_values = if of.value_norm { (size * value + 4) * full * kv } else { Wide::ZERO };
+    // The gate, and the output behind it.
+    let gate = if of.output_gate { 2 * size * full * heads * value } else { Wide::ZERO };
+    let low = of
+        .low
+        .map_or(Wide::ZERO, |low| size * local * wide(low.beside) + at.widths.input(local * wide(low.read)));
+    let mut bytes = core(at, heads, heads * value);
+    bytes.saved.put(Saver::Attention, low + head_norms(at, of) + of_values + gate);
+    // What up projections of low ranks give can be made again from these.
+    bytes.keep(Saver::Attention, projected, of.low.is_some() && at.recomputes("mla_up_proj"));
+    bytes
 }
 
 /// What the kernel keeps of scores and output, for `heads` of this rank with an output of `width` elements a token.

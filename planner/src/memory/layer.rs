@@ -18,7 +18,7 @@ pub(super) fn layer(at: &PlanTerms<'_>, kind: LayerKind) -> LayerBytes {
     let model = &at.plan.model;
     let mixer = model.mixer(kind);
     // What both of a pair save is alive from forward to backward. One square matrix keeps nothing: its input is the norm's output.
-    let attended = mixer.and_then(MixerRef::attention).map(|one| attention::attention(at, one));
+    let attended = mixer.and_then(MixerRef::attention).map(|one| attention::attention(at, &one.core()));
     let scanned = mixer.and_then(MixerRef::scan).map(|scan| recurrent::scan(at, &scan));
     let mixed = attended.unwrap_or_default().then(scanned.unwrap_or_default());
     let fed = match kind.mlp {
@@ -61,7 +61,8 @@ pub(super) fn layer(at: &PlanTerms<'_>, kind: LayerKind) -> LayerBytes {
         layer.offload(Saver::Attention, layer.saved.get(Saver::Attention));
     }
     if at.recomputes("layernorm") {
-        let latent = matches!(mixer, Some(MixerRef::Attention(Attention::Mla { .. })));
+        let core = mixer.and_then(MixerRef::attention).map(Attention::core);
+        let latent = core.is_some_and(|core| core.low.is_some());
         let alone = Wide::from(latent) + Wide::from(kind.mlp == Mlp::Moe);
         layer.recomputed += layer.saved.take(Saver::Norms, alone * at.widths.input(at.local * at.hidden));
     }

@@ -209,7 +209,7 @@ impl<'a> LayerTerms<'a> {
     /// sent, and neither what the router has kept nor the norm before it.
     pub(crate) fn kept_for_weights_of(&self, kind: LayerKind) -> Wide {
         let mixer = self.at.plan.model.mixer(kind);
-        let norms = mixer.and_then(|mixer| mixer.attention()).map(|one| head_norms(&self.at, one));
+        let norms = mixer.and_then(|mixer| mixer.attention()).map(|one| head_norms(&self.at, &one.core()));
         let layer = self.layer(kind);
         let kept = layer.whole().saturating_sub(norms.unwrap_or(Wide::ZERO));
         let shared = self.at.plan.model.moe.as_ref().is_some_and(|moe| moe.shared_ffn_hidden_size > 0);

@@ -6,7 +6,7 @@
 
 use super::matrices::{Matrix, matrices};
 use crate::layout::{Layout, chunks_of_stage};
-use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp, Module, Moe};
+use crate::model::{Architecture, LayerKind, MixerRef, Mlp, Module, Moe};
 use crate::plan::Plan;
 use crate::settings::Granularity;
 
@@ -113,10 +113,8 @@ fn mixer_flops(model: &Architecture, kind: LayerKind, seq_len: f64, flops: &mut 
     let Some(mixer) = model.mixer(kind) else { return };
     if let Some(attention) = mixer.attention() {
         let core = attention.core();
-        if let Attention::Mla { q_lora_rank, kv_lora_rank, .. } = *attention {
-            // The two norms of the low ranks.
-            flops.projections += 2.0 * (q_lora_rank.unwrap_or(0) + kv_lora_rank) as f64;
-        }
+        // Norms of low ranks are counted.
+        flops.projections += core.low.map_or(0.0, |low| 2.0 * low.read as f64);
         let widths = core.query_dim + core.value_dim;
         flops.core_attention = 2.0 * core.heads as f64 * widths as f64 * core.span.seen(seq_len);
     }

@@ -1,5 +1,6 @@
 //! What attention does beside its matrices, in numbers: FLOPs, seconds, saved tensors and caches follow from this one list.
 
+use super::{Kept, QkNorm};
 use crate::model::Reach;
 
 /// Scores of queries over keys and the values that they weigh, of all heads; tensor parallelism divides them by heads.
@@ -23,4 +24,23 @@ pub struct Core {
     pub cached_width: u64,
     /// How far a token sees.
     pub span: Reach,
+    /// Norms of heads of queries and keys.
+    pub head_norms: QkNorm,
+    /// Whether heads of values have norms.
+    pub value_norm: bool,
+    /// Whether the output has a gate.
+    pub output_gate: bool,
+    /// What of queries, keys and values is made of low ranks; none where projections of the stream give them.
+    pub low: Option<LowRanks>,
+    /// An approximation of all that is kept, in place of what follows from these sizes.
+    pub kept: Option<Kept>,
+}
+
+/// Low ranks of a token, on each tensor-parallel rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LowRanks {
+    /// Elements that are kept beside what up projections read: before their norms, and rotated keys.
+    pub beside: u64,
+    /// Elements that up projections read.
+    pub read: u64,
 }

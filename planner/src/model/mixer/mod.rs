@@ -9,7 +9,7 @@ mod mamba;
 mod scan;
 
 pub use attention::{Attention, Indexer, QkNorm};
-pub use core::Core;
+pub use core::{Core, LowRanks};
 pub use delta::{DeltaNet, KimiDelta};
 pub use listed::{Listed, ListedCut, ListedParameter};
 pub use mamba::{Mamba2, Parallel};

@@ -40,6 +40,8 @@ pub struct Kept {
     pub split: u64,
     /// In the compute type, on each tensor-parallel rank.
     pub whole: u64,
+    /// In the compute type, on each tensor-parallel rank of the tokens of its stream.
+    pub of_stream: u64,
     /// In fp32, over all tensor-parallel ranks.
     pub exact: u64,
     /// In fp32 likewise, once for every [`CHUNK`] of tokens.

@@ -4,7 +4,7 @@ mod parameters;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Core, Groups};
+use super::{Core, Groups, Kept, LowRanks};
 use crate::json::tagged::tagged;
 use crate::model::Scores;
 use crate::model::params::List;
@@ -150,7 +150,18 @@ impl Attention {
     pub fn core(&self) -> Core {
         let span = self.scores().span();
         match *self {
-            Attention::Gqa { heads, kv_heads, head_dim, qk_norm, shared_kv, value_dim, .. } => {
+            Attention::Gqa {
+                heads,
+                kv_heads,
+                head_dim,
+                qk_norm,
+                output_gate,
+                shared_kv,
+                value_norm,
+                value_dim,
+                head_gate,
+                ..
+            } => {
                 let value_dim = value_dim.unwrap_or(head_dim);
                 Core {
                     heads,
@@ -162,6 +173,11 @@ impl Attention {
                     cached_heads: if shared_kv { 0 } else { kv_heads },
                     cached_width: head_dim + value_dim,
                     span,
+                    head_norms: qk_norm,
+                    value_norm,
+                    output_gate: output_gate || head_gate,
+                    low: None,
+                    kept: None,
                 }
             }
             // One latent vector and one rotated key for all heads, on every rank.
@@ -173,6 +189,8 @@ impl Attention {
                 qk_rope_dim,
                 v_dim,
                 qk_norm,
+                output_gate,
+                head_gate,
                 ..
             } => Core {
                 heads,
@@ -184,9 +202,20 @@ impl Attention {
                 cached_heads: 1,
                 cached_width: kv_lora_rank + qk_rope_dim,
                 span,
+                head_norms: QkNorm::None,
+                value_norm: false,
+                output_gate: output_gate || head_gate,
+                low: Some(LowRanks {
+                    beside: qk_rope_dim
+                        + if qk_norm { q_lora_rank.unwrap_or(0) + 2 * kv_lora_rank } else { 0 },
+                    read: q_lora_rank.unwrap_or(0) + kv_lora_rank,
+                }),
+                kept: None,
             },
             // One key that is its own value, for so many tokens together.
-            Attention::Shared { heads, head_dim, q_lora_rank, compressed, .. } => Core {
+            Attention::Shared {
+                heads, head_dim, q_lora_rank, out_groups, out_lora_rank, compressed, ..
+            } => Core {
                 heads,
                 kv_heads: 1,
                 query_dim: head_dim,
@@ -196,6 +225,16 @@ impl Attention {
                 cached_heads: 1,
                 cached_width: head_dim.div_ceil(compressed.unwrap_or(1).max(1)),
                 span,
+                head_norms: QkNorm::None,
+                value_norm: false,
+                output_gate: false,
+                low: None,
+                // From the sizes of what is projected and not from readings.
+                kept: Some(Kept {
+                    of_stream: 2 * q_lora_rank + 2 * head_dim,
+                    split: 3 * heads * head_dim + out_groups * out_lora_rank,
+                    ..Kept::default()
+                }),
             },
         }
     }
