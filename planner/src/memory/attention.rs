@@ -22,8 +22,13 @@ fn norms(at: &PlanTerms<'_>, kind: QkNorm, heads: [Wide; 2], [dim, value]: [Wide
 
 /// What norms of an attention's queries and keys keep.
 pub(super) fn head_norms(at: &PlanTerms<'_>, of: &Core) -> Wide {
-    let widths = [of.query_dim, of.value_dim].map(Wide::from);
-    norms(at, of.head_norms, [Wide::from(of.heads) / at.tp, key_heads(at, of)], widths)
+    match of.head_norms {
+        QkNorm::None => Wide::ZERO,
+        kind => {
+            let widths = [of.query_dim, of.value_dim].map(Wide::from);
+            norms(at, kind, [Wide::from(of.heads) / at.tp, key_heads(at, of)], widths)
+        }
+    }
 }
 
 /// Heads of keys on a rank; those of an earlier layer are that layer's.

@@ -20,7 +20,10 @@ pub(super) fn layer(at: &PlanTerms<'_>, kind: LayerKind) -> LayerBytes {
     // What both of a pair save is alive from forward to backward. One square matrix keeps nothing: its input is the norm's output.
     let attended = mixer.and_then(MixerRef::attention).map(|one| attention::attention(at, &one.core()));
     let scanned = mixer.and_then(MixerRef::scan).map(|scan| recurrent::scan(at, &scan));
-    let mixed = attended.unwrap_or_default().then(scanned.unwrap_or_default());
+    let mixed = match (attended, scanned) {
+        (Some(attended), Some(scanned)) => attended.then(scanned),
+        (one, other) => one.or(other).unwrap_or_default(),
+    };
     let fed = match kind.mlp {
         Mlp::Dense => mlp::dense(at, kind),
         Mlp::Moe => moe::experts(at),
