@@ -228,7 +228,7 @@ fn scaled_attention(attention: &Attention, tp: u64) -> Attention {
             *v_dim = (*v_dim).min(HEAD_WIDTH);
         }
         // What the executor does not run is refused by its limits, whatever its size.
-        Attention::Shared { .. } => {}
+        _ => {}
     }
     scaled
 }

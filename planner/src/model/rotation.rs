@@ -24,14 +24,8 @@ impl Architecture {
         let rope = scores.rope.clone().unwrap_or_else(usual);
         let of_whole_head =
             rope.scaling.as_ref().is_some_and(|scaling| scaling.kind == RopeKind::Proportional);
-        let (width, turned) = match *attention {
-            Attention::Gqa { head_dim, rotary_dim, .. } => {
-                let turned = rotary_dim.unwrap_or(head_dim);
-                (if of_whole_head { head_dim } else { turned }, turned)
-            }
-            Attention::Mla { qk_rope_dim, .. } => (qk_rope_dim, qk_rope_dim),
-            Attention::Shared { .. } => return None,
-        };
+        let (head, turned) = attention.rotated()?;
+        let width = if of_whole_head { head } else { turned };
         Some(Rotation { width, turned, rope })
     }
 

@@ -102,7 +102,7 @@ fn of_attention(at: &PlanTerms<'_>, attention: &Attention, products: &mut Produc
             products.put(Saver::Attention, tokens(heads * wide(qk_nope_dim + v_dim)));
             heads * wide(v_dim)
         }
-        Attention::Mla { .. } | Attention::Shared { .. } => return None,
+        _ => return None,
     };
     products.keep(Saver::Attention, tokens(attended) + 4 * at.full * heads);
     // Each rank's part of the projection is as wide as the whole sequence.

@@ -2,6 +2,7 @@
 
 mod hybrids;
 mod import;
+mod mixers;
 mod norms;
 mod routing;
 mod sizes;

@@ -320,6 +320,15 @@ impl Attention {
         }
     }
 
+    /// Width of a head that may be rotated, and how much of it is; none where rotation is not planned.
+    pub(in crate::model) fn rotated(&self) -> Option<(u64, u64)> {
+        match *self {
+            Attention::Gqa { head_dim, rotary_dim, .. } => Some((head_dim, rotary_dim.unwrap_or(head_dim))),
+            Attention::Mla { qk_rope_dim, .. } => Some((qk_rope_dim, qk_rope_dim)),
+            Attention::Shared { .. } => None,
+        }
+    }
+
     /// What becomes of its scores.
     pub fn scores(&self) -> &Scores {
         match self {
