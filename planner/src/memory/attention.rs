@@ -1,6 +1,6 @@
 //! Attention: queries, keys, values, and what the kernel keeps of the scores.
 
-use crate::model::{Core, Kept, QkNorm};
+use crate::model::{Core, QkNorm, SavedElements};
 use crate::settings::CpKind;
 
 use super::native;
@@ -43,7 +43,7 @@ fn key_heads(at: &PlanTerms<'_>, of: &Core) -> Wide {
 pub(super) fn attention(at: &PlanTerms<'_>, of: &Core) -> LayerBytes {
     let &PlanTerms { size, full, local, tp, .. } = at;
     let wide = |value: u64| Wide::from(value);
-    if let Some(Kept { of_stream, split, .. }) = of.kept {
+    if let Some(SavedElements { of_stream, split, .. }) = of.kept {
         let bytes = size * local * wide(of_stream) + size * full * wide(split) / tp;
         return LayerBytes::saved(Saver::Attention, bytes);
     }

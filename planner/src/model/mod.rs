@@ -24,8 +24,8 @@ pub use hf::{Imported, import_hf};
 pub use hub_name::preset_of_hub;
 pub use megatron::{Beside, import_megatron};
 pub use mixer::{
-    Attention, CHUNK, Core, DeltaNet, Indexer, Kept, KimiDelta, Listed, ListedCut, ListedParameter, LowRanks,
-    Mamba2, Mixer, MixerRef, Parallel, QkNorm, Scan,
+    Attention, CHUNK, Core, DeltaNet, Indexer, KimiDelta, Listed, ListedCut, ListedParameter, LowRanks,
+    Mamba2, Mixer, MixerRef, Parallel, QkNorm, SavedElements, Scan,
 };
 pub use parameter::{Init, Module};
 pub use params::{Parameter, Role, count, untrained_elements};

@@ -1,6 +1,6 @@
 //! What attention does beside its matrices, in numbers: FLOPs, seconds, saved tensors and caches follow from this one list.
 
-use super::{Kept, QkNorm};
+use super::{QkNorm, SavedElements};
 use crate::model::Reach;
 
 /// Scores of queries over keys and the values that they weigh, of all heads; tensor parallelism divides them by heads.
@@ -33,7 +33,7 @@ pub struct Core {
     /// What of queries, keys and values is made of low ranks; none where projections of the stream give them.
     pub low: Option<LowRanks>,
     /// An approximation of all that is kept, in place of what follows from these sizes.
-    pub kept: Option<Kept>,
+    pub kept: Option<SavedElements>,
 }
 
 /// Low ranks of a token, on each tensor-parallel rank.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CHUNK, Groups, Kept, Scan};
+use super::{CHUNK, Groups, SavedElements, Scan};
 use crate::model::params::{List, of_mixer as name};
 use crate::model::{Init, Norm, Role};
 
@@ -73,13 +73,16 @@ impl DeltaNet {
         let projected = convolved + values + 2 * heads;
         let around = projected + 2 * keys + 2 * values;
         let spread = if heads > key_heads { 2 * heads * key } else { 0 };
-        let kept =
-            Kept { split: around + spread + values + heads * CHUNK, exact: 2 * heads, ..Kept::default() };
+        let kept = SavedElements {
+            split: around + spread + values + heads * CHUNK,
+            exact: 2 * heads,
+            ..SavedElements::default()
+        };
         // The convolution's input transposed and its output before the activation besides.
-        let operators = Kept {
+        let operators = SavedElements {
             split: around + 2 * convolved,
             exact: heads * kept_by_operators(key, value),
-            ..Kept::default()
+            ..SavedElements::default()
         };
         Scan {
             kept,
@@ -113,7 +116,7 @@ fn scan([heads, key, value]: [u64; 3], [convolved, conv_kernel]: [u64; 2]) -> Sc
         flops: count * (STATE_FLOPS * of_key * of_value + CHANNEL_FLOPS * (of_key + of_value)),
         counted_flops: 2.0 * (convolution + 4.0 * (channels * value) as f64),
         traffic: TRAFFIC,
-        kept: Kept::default(),
+        kept: SavedElements::default(),
         kept_of_operators: None,
         gated: 0,
         read: 0,
@@ -179,7 +182,7 @@ impl KimiDelta {
         let &KimiDelta { heads, head_dim, conv_kernel, .. } = self;
         let width = heads * head_dim;
         Scan {
-            kept: Kept { split: 10 * width, of_chunk: width * head_dim, ..Kept::default() },
+            kept: SavedElements { split: 10 * width, of_chunk: width * head_dim, ..SavedElements::default() },
             ..scan([heads, head_dim, head_dim], [3 * width, conv_kernel])
         }
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::mamba::{COUNTED_STATE_FLOPS, STATE_FLOPS, TRAFFIC};
-use super::{Kept, Scan};
+use super::{SavedElements, Scan};
 use crate::model::params::{List, is_convolution, of_mixer as name};
 use crate::model::{Init, Module, Role};
 
@@ -99,10 +99,10 @@ impl Listed {
             flops: inner * (STATE_FLOPS * state + 2.0 * kernel),
             counted_flops: inner * (COUNTED_STATE_FLOPS * state + 2.0 * kernel),
             traffic: TRAFFIC,
-            kept: Kept {
+            kept: SavedElements {
                 split: self.outputs(ListedCut::Outputs).saturating_add(self.inner.saturating_mul(2)),
                 whole: self.outputs(ListedCut::Whole),
-                ..Kept::default()
+                ..SavedElements::default()
             },
             kept_of_operators: None,
             gated: 0,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Attention, Groups, Kept, Scan};
+use super::{Attention, Groups, SavedElements, Scan};
 use crate::model::params::{List, of_mixer as name};
 use crate::model::{Init, Module, Norm, Role};
 
@@ -107,7 +107,7 @@ impl Mamba2 {
             flops: inner * (STATE_FLOPS * state + CHANNEL_FLOPS),
             counted_flops: self.counted_flops(inner),
             traffic: TRAFFIC,
-            kept: Kept { split: projected + 2 * channels, ..Kept::default() },
+            kept: SavedElements { split: projected + 2 * channels, ..SavedElements::default() },
             kept_of_operators: None,
             gated: 0,
             read: channels,

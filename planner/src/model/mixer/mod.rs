@@ -13,7 +13,7 @@ pub use core::{Core, LowRanks};
 pub use delta::{DeltaNet, KimiDelta};
 pub use listed::{Listed, ListedCut, ListedParameter};
 pub use mamba::{Mamba2, Parallel};
-pub use scan::{CHUNK, Kept, Scan};
+pub use scan::{CHUNK, SavedElements, Scan};
 
 use serde::{Deserialize, Serialize};
 

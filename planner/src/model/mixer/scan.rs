@@ -23,9 +23,9 @@ pub struct Scan {
     /// Bytes of memory traffic beside matrices of a token and channel, forward and backward.
     pub traffic: [f64; 2],
     /// What its kernels keep for the backward.
-    pub kept: Kept,
+    pub kept: SavedElements,
     /// The same where torch's own operators run in their place.
-    pub kept_of_operators: Option<Kept>,
+    pub kept_of_operators: Option<SavedElements>,
     /// Channels for which a gated norm behind it keeps its own output and that of its gate, both of which recomputation of
     /// `gdn_norm_out` makes again.
     pub gated: u64,
@@ -35,7 +35,7 @@ pub struct Scan {
 
 /// What is kept of a token, in elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct SavedElements {
     /// In the compute type, over all tensor-parallel ranks.
     pub split: u64,
     /// In the compute type, on each tensor-parallel rank.

@@ -4,7 +4,7 @@ mod parameters;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Core, Groups, Kept, LowRanks};
+use super::{Core, Groups, LowRanks, SavedElements};
 use crate::json::tagged::tagged;
 use crate::model::Scores;
 use crate::model::params::List;
@@ -230,10 +230,10 @@ impl Attention {
                 output_gate: false,
                 low: None,
                 // From the sizes of what is projected and not from readings.
-                kept: Some(Kept {
+                kept: Some(SavedElements {
                     of_stream: 2 * q_lora_rank + 2 * head_dim,
                     split: 3 * heads * head_dim + out_groups * out_lora_rank,
-                    ..Kept::default()
+                    ..SavedElements::default()
                 }),
             },
         }
