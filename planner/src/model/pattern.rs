@@ -251,16 +251,11 @@ impl Architecture {
     /// Every mixer that some layer has.
     pub fn mixers(&self) -> Vec<MixerRef<'_>> {
         // A pattern has hundreds of runs and a handful of mixers.
-        let mut numbers: Vec<Option<u64>> = Vec::new();
-        for run in &self.pattern {
-            if !numbers.contains(&run.mixer) {
-                numbers.push(run.mixer);
-            }
-        }
-        if self.pattern.is_empty() {
-            numbers.push(Some(0));
-        }
-        crate::order::sort(&mut numbers);
-        numbers.into_iter().filter_map(|mixer| self.mixer(LayerKind::new(mixer, Mlp::None))).collect()
+        let has = |number: &u64| match self.pattern.as_slice() {
+            [] => *number == 0,
+            runs => runs.iter().any(|run| run.mixer == Some(*number)),
+        };
+        let numbers = (0..=self.other_mixers.len() as u64).filter(has);
+        numbers.filter_map(|number| self.mixer(LayerKind::new(Some(number), Mlp::None))).collect()
     }
 }

@@ -71,6 +71,11 @@ pub(super) struct Subspace {
     /// The first subspace that differs from this one at most in groups: in how context parallelism exchanges, and in which ranks
     /// are neighbours. Their tables are the same.
     pub alike: usize,
+    /// The first that differs at most in groups and in whether sends hide. Their layers take as long.
+    pub timed: usize,
+    /// The first that differs at most in groups, in what hides and in how tokens and kernels get to where they run. Ranks of their
+    /// stages hold the same from step to step, but for workspaces of what hides.
+    pub held: usize,
     /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
     pub usual_sync: bool,
 }
@@ -129,20 +134,26 @@ impl Subspace {
         })
     }
 
-    /// Whether another subspace of the same request differs at most in groups.
-    fn differs_in_groups_alone(&self, other: &Subspace) -> bool {
+    /// Whether another subspace of the same request differs at most in groups, and in what `take` takes over of its settings.
+    fn differs_in_groups_alone(&self, other: &Subspace, take: fn(&mut Training, &Training)) -> bool {
         let (one, two) = (&self.plan, &other.plan);
+        let training = || {
+            let mut training = one.training.clone();
+            take(&mut training, &two.training);
+            training == two.training
+        };
         (self.precision, self.sharding, one.runtime) == (other.precision, other.sharding, two.runtime)
             && self.stages == other.stages
-            && (&one.cluster, &one.training, &one.software) == (&two.cluster, &two.training, &two.software)
+            && (&one.cluster, &one.software) == (&two.cluster, &two.software)
+            && training()
             && Layout { cp_kind: two.layout.cp_kind, order: two.layout.order.clone(), ..one.layout.clone() }
                 == two.layout
     }
 
     /// Whether sequence parallelism is on by default at this tensor parallelism.
     pub(super) fn usual_sp(&self, tp: u64) -> bool {
-        let own_plan = Setting::is_read("layout.tp_plan", self.plan.runtime.facts())
-            && self.plan.layout.tp_plan == TpPlanSource::HuggingFace;
+        let own_plan = self.plan.layout.tp_plan == TpPlanSource::HuggingFace
+            && Setting::is_read("layout.tp_plan", self.plan.runtime.facts());
         tp > 1 && !own_plan
     }
 }
@@ -280,10 +291,17 @@ impl Space {
             settings,
             classes: Classes::default(),
             alike: self.subspaces.len(),
+            timed: self.subspaces.len(),
+            held: self.subspaces.len(),
             usual_sync: request.plan.layout.fsdp.gradient_sync.is_none(),
             plan,
         };
-        match self.subspaces.iter().find(|known| known.differs_in_groups_alone(&subspace)) {
+        let first =
+            |take| self.subspaces.iter().position(|known| known.differs_in_groups_alone(&subspace, take));
+        let (alike, timed, held) = (first(|_, _| ()), first(take_sends), first(take_ways));
+        subspace.timed = timed.unwrap_or(subspace.timed);
+        subspace.held = held.unwrap_or(subspace.held);
+        match alike.and_then(|alike| self.subspaces.get(alike)) {
             Some(known) => {
                 let Subspace { pipes, refused_pipes, recompute, refused_recompute, alike, .. } =
                     known.clone();
@@ -360,6 +378,17 @@ impl Space {
         let of_grid: Vec<u64> = self.subspaces.iter().map(Subspace::candidates_of_grid).collect();
         self.parts.iter().map(|part| of_grid[part.subspace]).fold(0, u64::saturating_add)
     }
+}
+
+/// Takes over whether sends between stages hide.
+fn take_sends(training: &mut Training, of: &Training) {
+    training.overlap.p2p = of.overlap.p2p;
+}
+
+/// Takes over what hides, and how tokens and kernels get to where they run.
+fn take_ways(training: &mut Training, of: &Training) {
+    (training.overlap, training.cuda_graphs) = (of.overlap, of.cuda_graphs);
+    training.moe.dispatcher = of.moe.dispatcher;
 }
 
 /// Which numbers of stages the plans of a subspace have.

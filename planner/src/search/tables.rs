@@ -1,5 +1,7 @@
 //! What one subspace of the space keeps over its parts: pipelines as memory and time see them, the machine, layers alive.
 
+use std::collections::BTreeMap;
+
 use super::space::{Subspace, set_pipe};
 use super::stages::waits_at_least;
 use crate::memory::kept::{self, Alive, Class, GridTerms, StageKind};
@@ -88,10 +90,24 @@ pub(super) struct Tables {
     pub rows: Vec<Row>,
     /// Whether the stages of every pipeline hold each layer of the model once.
     pub are_whole: bool,
-    /// Elements of the blocks that the part at work has, once they were asked for.
+    /// Ranks' state by the parts that were worked on.
+    parts: BTreeMap<PartKey, PartState>,
+    /// The part at work, whose state is not among them.
+    part: Option<PartKey>,
+    state: PartState,
+}
+
+/// What decides the state of ranks of a kind of stage: tensor, expert and expert tensor parallelism, and whether tensor parallelism
+/// hides, which takes workspaces.
+type PartKey = ([u64; 3], bool);
+
+/// State of the ranks of a part, as far as it was asked for.
+#[derive(Debug, Default)]
+struct PartState {
+    /// Elements of the blocks.
     blocks: Option<Blocks>,
-    /// The part whose state is kept: tensor, expert and expert tensor parallel.
-    part: Option<[u64; 3]>,
+    /// By number of stages, of each of the row's kinds.
+    terms: Vec<Vec<Option<GridTerms>>>,
 }
 
 /// Pipelines of one number of stages.
@@ -101,8 +117,6 @@ pub(super) struct Row {
     pub times: Vec<(Stages, bool)>,
     /// Stages whose ranks have state of their own kind.
     pub states: Vec<StageKind>,
-    /// The state of each of those in the part at work, once it was asked for.
-    terms: Vec<Option<GridTerms>>,
     /// The pipelines, in the subspace's order.
     pub pipes: Vec<PipeTable>,
     /// Micro batches for which each of them waits at least.
@@ -141,16 +155,22 @@ impl Tables {
         subspace.recompute.iter().all(|(_, training)| kept::covers(&subspace.plan, training))
     }
 
-    /// Of a subspace that they cover.
-    pub(super) fn of(subspace: &Subspace, clock: Clock) -> Tables {
+    /// Of a subspace that they cover, from those of one whose ranks hold the same, where they are at hand.
+    pub(super) fn of(subspace: &Subspace, clock: Clock, known: Option<Box<Tables>>) -> Box<Tables> {
+        if let Some(mut tables) = known {
+            // The vocabulary is that of the part at work.
+            let vocabulary = tables.clock.shape.vocabulary;
+            tables.clock = clock;
+            tables.clock.shape.vocabulary = vocabulary;
+            return tables;
+        }
         let plan = &subspace.plan;
         let kinds = kept::kinds(plan);
         let mut scratch = plan.clone();
         let mut classes = Vec::new();
         let rows = subspace.pipes.iter().map(|pipes| {
             let waits = waits_at_least(pipes);
-            let mut row =
-                Row { times: Vec::new(), states: Vec::new(), terms: Vec::new(), pipes: Vec::new(), waits };
+            let mut row = Row { times: Vec::new(), states: Vec::new(), pipes: Vec::new(), waits };
             for pipe in pipes.iter() {
                 set_pipe(&mut scratch, pipe);
                 row.add(&scratch, &kinds, &clock.shape, &mut classes);
@@ -159,7 +179,9 @@ impl Tables {
         });
         let rows: Vec<Row> = rows.collect();
         let are_whole = rows.iter().flat_map(|row| &row.times).all(|(_, whole)| *whole);
-        Tables { kinds, clock, classes, microbatches: Vec::new(), rows, are_whole, blocks: None, part: None }
+        let (parts, part, state) = (BTreeMap::new(), None, PartState::default());
+        let microbatches = Vec::new();
+        Box::new(Tables { kinds, clock, classes, microbatches, rows, are_whole, parts, part, state })
     }
 
     /// The place of a number of micro batches among those that were met.
@@ -171,14 +193,16 @@ impl Tables {
         })
     }
 
-    /// Turns to the part of a plan: its vocabulary, and no state known yet where the part is another.
+    /// Turns to the part of a plan: its vocabulary, and its state as far as that is known.
     pub(super) fn turn_to(&mut self, plan: &Plan) {
-        let part = Some([plan.layout.tp, plan.layout.ep, plan.layout.etp]);
-        if self.part != part {
-            self.part = part;
+        let part = ([plan.layout.tp, plan.layout.ep, plan.layout.etp], plan.training.overlap.tp);
+        if self.part != Some(part) {
+            let state = std::mem::replace(&mut self.state, self.parts.remove(&part).unwrap_or_default());
+            if let Some(earlier) = self.part.replace(part) {
+                self.parts.insert(earlier, state);
+            }
+            self.state.terms.resize_with(self.rows.len(), Vec::new);
             self.clock.shape.vocabulary = padded_vocabulary(plan) as f64;
-            self.blocks = None;
-            self.rows.iter_mut().for_each(|row| row.terms.clear());
         }
     }
 
@@ -191,8 +215,10 @@ impl Tables {
         (stages, number): (usize, usize),
         found: &mut Vec<Option<GridTerms>>,
     ) -> f64 {
-        let Tables { rows, kinds, blocks, .. } = self;
-        let Some(Row { states, terms, pipes, .. }) = rows.get_mut(stages) else { return 0.0 };
+        let Tables { rows, kinds, state: PartState { blocks, terms }, .. } = self;
+        let Some((Row { states, pipes, .. }, terms)) = rows.get(stages).zip(terms.get_mut(stages)) else {
+            return 0.0;
+        };
         terms.resize(states.len(), None);
         found.resize(states.len(), None);
         let mut least = 0.0f64;

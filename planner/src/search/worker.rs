@@ -39,20 +39,21 @@ pub struct PartCache {
     one_by_one: bool,
 }
 
-/// What decides the layers' seconds on a rank, whatever the batch is: the first of subspaces that are alike, how context
+/// What decides the layers' seconds on a rank, whatever the batch is: the first of subspaces whose layers take as long, how context
 /// parallelism exchanges where there is any, tensor, expert, expert tensor and context parallelism, sequence parallelism.
 type Alike = (usize, Option<usize>, [u64; 4], bool);
 
 /// What decides the layers' seconds of a part, were `cp` its context parallelism.
 pub(super) fn alike(subspace: &Subspace, part: &Part, sp: bool, cp: u64) -> Alike {
     let exchanged = (cp > 1).then_some(subspace.plan.layout.cp_kind as usize);
-    (subspace.alike, exchanged, [part.tp, part.ep, part.etp, cp], sp)
+    (subspace.timed, exchanged, [part.tp, part.ep, part.etp, cp], sp)
 }
 
 #[derive(Debug)]
 struct SubspaceTables {
     subspace: usize,
     alike: usize,
+    held: usize,
     plan: Plan,
     /// Settings by what is recomputed, to be lent to the plan.
     sets: Vec<Training>,
@@ -139,7 +140,9 @@ impl PartCache {
                 cache.plan.clone_from(&subspace.plan);
                 cache
             }
-            _ => Box::new(SubspaceTables::new(search, part.subspace, subspace, self.one_by_one)),
+            earlier => {
+                Box::new(SubspaceTables::new(search, (part.subspace, subspace), earlier, self.one_by_one))
+            }
         };
         let mut grids = Grids {
             subspace,
@@ -162,12 +165,19 @@ impl PartCache {
 }
 
 impl SubspaceTables {
-    fn new(search: &Search, number: usize, subspace: &Subspace, one_by_one: bool) -> SubspaceTables {
+    fn new(
+        search: &Search,
+        (number, subspace): (usize, &Subspace),
+        earlier: Option<Box<SubspaceTables>>,
+        one_by_one: bool,
+    ) -> SubspaceTables {
         let (mut tables, mut clock) = (None, Clock::of(subspace, &search.values));
         // A machine's own calibration knows more than these terms.
         clock.take_if(|_| subspace.plan.file.software.calibration.is_some() && !Tables::cover(subspace));
         if !one_by_one && Tables::cover(subspace) {
-            tables = clock.take().map(|clock| Box::new(Tables::of(subspace, clock)));
+            let known =
+                earlier.filter(|earlier| earlier.held == subspace.held).and_then(|earlier| earlier.tables);
+            tables = clock.take().map(|clock| Tables::of(subspace, clock, known));
         }
         let sets = subspace.recompute.iter().map(|(_, training)| training.clone()).collect();
         let bounded = clock.as_ref().filter(|_| search.request.only_first);
@@ -175,6 +185,7 @@ impl SubspaceTables {
         SubspaceTables {
             subspace: number,
             alike: subspace.alike,
+            held: subspace.held,
             plan: subspace.plan.clone(),
             sets,
             tables,
