@@ -12,14 +12,12 @@ use crate::time::{
 
 /// What depends on the rank grid without its stages, and on the micro batch.
 pub(super) struct Cells {
-    pub(super) works: WorkTables,
     /// By what is recomputed.
     pub(super) sets: Vec<Cell>,
-    /// What holds for every set: bytes at least and at most, and seconds.
+    /// What holds for every set: bytes at least and at most.
     pub(super) bytes: [Saved; 2],
     /// Classes of stages whose bytes are known.
     pub(super) known: Vec<bool>,
-    pub(super) whole: ModelBound,
     /// The high end of likely ranges.
     pub(super) upper: Upper,
 }
@@ -88,16 +86,36 @@ pub(super) fn telling_kinds(kinds: &mut Vec<usize>, held: &[Held], states: &[Opt
     }
 }
 
-/// A pipeline on a grid with a micro batch: all but what is recomputed.
-pub(super) struct OfPipe<'a> {
+/// The step of a pipeline on a grid with a micro batch: all but what is recomputed.
+pub(super) struct OfStep<'a> {
     pub(super) machine: &'a Machine,
-    /// Its stages as time sees them, and which of the compositions they are.
-    pub(super) composition: (usize, &'a Stages),
+    /// Its stages as time sees them.
+    pub(super) stages: &'a Stages,
     /// Whether these hold each layer once, so that a step has a bound.
     pub(super) bounded: bool,
     pub(super) around: StepOverhead,
     pub(super) timed: Pipe,
     pub(super) state: State,
+}
+
+impl OfStep<'_> {
+    /// Seconds at least, with what a micro batch takes in all stages; 0 where nothing is known.
+    pub(super) fn least(&self, whole: &ModelBound) -> f64 {
+        match self.bounded {
+            true => whole.least_seconds(self.machine, &self.timed, &self.state, &self.around),
+            false => 0.0,
+        }
+    }
+}
+
+/// The same with its memory.
+pub(super) struct OfPipe<'a> {
+    pub(super) of_step: OfStep<'a>,
+    pub(super) works: &'a WorkTables,
+    /// Which of the compositions of stages these are.
+    pub(super) composition: usize,
+    /// Seconds at least with every set.
+    pub(super) least: f64,
     pub(super) outside: u64,
     /// What its kinds of stages hold, of which these may be the fullest.
     pub(super) held: &'a [Held],
@@ -131,37 +149,39 @@ impl OfPipe<'_> {
 
     /// Computes all sets. Gives whether all of them are too large.
     pub(super) fn put(&self, cells: &mut Cells, plan: &Plan, sink: &mut Sink) -> bool {
-        let OfPipe { machine, composition: (number, stages), timed, .. } = self;
-        let least = |whole: &ModelBound| match self.bounded {
-            true => whole.least_seconds(machine, timed, &self.state, &self.around),
-            false => 0.0,
-        };
-        let Cells { works, sets, bytes, whole, upper, .. } = cells;
-        let (bytes, upper) = (&*bytes, &*upper);
-        let bounds = bytes.each_ref().map(|bytes| self.taken(plan, &bytes.classes));
-        let highs = bytes.each_ref().map(|bytes| move || self.high(plan, upper, bytes));
-        let too_large = sink.is_too_large(bounds[0]);
-        if sink.all_beaten(sets.len() as u64, bounds, highs, least(whole)) {
+        let OfPipe { of_step, works, composition, .. } = self;
+        let OfStep { machine, stages, timed, state, around, .. } = of_step;
+        let Cells { sets, bytes, upper, .. } = cells;
+        let ([least, most], upper) = (&*bytes, &*upper);
+        let least_bytes = self.taken(plan, &least.classes);
+        let too_large = sink.is_too_large(least_bytes);
+        if sink.all_far(sets.len() as u64, least_bytes) {
+            return too_large;
+        }
+        let bounds = [least_bytes, self.taken(plan, &most.classes)];
+        let highs = [least, most].map(|bytes| move || self.high(plan, upper, bytes));
+        if sink.all_beaten(sets.len() as u64, bounds, highs, self.least) {
             return too_large;
         }
         for (set, cell) in sets.iter_mut().enumerate() {
-            if sink.is_hopeless(least(&cell.whole)) {
+            let least = of_step.least(&cell.whole);
+            if sink.is_hopeless(least) {
                 continue;
             }
             let peak_bytes = self.taken(plan, &cell.bytes.classes);
             let high = || self.high(plan, upper, &cell.bytes);
             let candidate = Candidate { recompute: set as u16, ..self.candidate };
-            sink.put(candidate, peak_bytes, high, least(&cell.whole), || {
+            sink.put(candidate, peak_bytes, high, least, || {
                 let timed = &Pipe { host_share: cell.host_share, ..*timed };
-                if cell.longest.len() <= *number {
-                    cell.longest.resize(number + 1, None);
+                if cell.longest.len() <= *composition {
+                    cell.longest.resize(composition + 1, None);
                 }
-                let Some(longest) = cell.longest.get_mut(*number) else { return f64::INFINITY };
+                let Some(longest) = cell.longest.get_mut(*composition) else { return f64::INFINITY };
                 let longest = longest.get_or_insert_with(|| {
                     let terms = cell.terms.get_or_insert_with(|| Box::new(works.terms(&cell.again)));
                     Longest::of(machine, terms, stages, timed)
                 });
-                seconds(step_of(machine, longest, timed, &self.state, &self.around).total())
+                seconds(step_of(machine, longest, timed, state, around).total())
             });
         }
         too_large

@@ -4,7 +4,7 @@
 //! Rank grids are outermost, then micro batches, then pipelines, then what is recomputed. What `run` of a worker computes
 //! plan by plan comes out the same: a test holds both against each other.
 
-use super::cells::{Cell, Cells, OfPipe, Saved, telling_kinds};
+use super::cells::{Cell, Cells, OfPipe, OfStep, Saved, telling_kinds};
 use super::sink::Sink;
 use super::sizes::Sizes;
 use super::space::set_pipe;
@@ -12,6 +12,7 @@ use super::stages as pipes;
 use super::tables::{Clock, Row, Tables};
 use super::worker::{Grids, alike};
 use crate::memory::kept::{self, GridTerms, LayerTerms, Upper};
+use crate::model::LayerKind;
 use crate::rules::{Aspect, Shape, broken_batch, first_broken};
 use crate::settings::Schedule;
 use crate::time::{self, DataParallel, ModelBound, Pipe, Recompute, State, StepOverhead, WorkTables};
@@ -404,43 +405,44 @@ impl Grids<'_> {
                 if far || known.too_large && self.sink.only_first() {
                     continue;
                 }
-                let Tables { rows, classes, .. } = &mut *tables;
-                let Some(row) = rows.get_mut(stages) else { continue };
-                let Some(table) = row.pipes.get_mut(number) else { continue };
-                let (composition, plan) = (table.time, &mut *self.plan);
-                let held = table.held(place, plan, classes, |plan| set_pipe(plan, pipe));
-                telling_kinds(&mut kinds, held, &grid.states);
-                let cells = cells.get_or_insert_with(|| {
-                    let times = times.take().unwrap_or_else(|| self.times(&mut tables.clock));
-                    self.cells(tables, times)
-                });
-                let Tables { rows, clock, classes, .. } = &*tables;
-                let machine = &clock.machine;
-                let Some(Row { times, pipes, .. }) = rows.get(stages) else { continue };
-                let Some(table) = pipes.get(number) else { continue };
-                let Some((stages_of, whole)) = times.get(composition) else { continue };
-                for held in table.known(place) {
-                    if let Some(class) = classes.get(held.class) {
-                        cells.fill(held.class, class);
-                    }
-                }
-                let terms = cells.works.base();
-                if grid.times.len() < times.len() {
-                    grid.times.resize(times.len(), None);
+                let times = &*times.get_or_insert_with(|| self.times(&mut tables.clock));
+                let Tables { rows, clock, classes, kinds: layer_kinds, .. } = &mut *tables;
+                let Some(Row { times: compositions, pipes, .. }) = rows.get_mut(stages) else { continue };
+                let Some(table) = pipes.get_mut(number) else { continue };
+                let composition = table.time;
+                let Some((stages_of, whole)) = compositions.get(composition) else { continue };
+                let (machine, terms) = (&clock.machine, times.works.base());
+                if grid.times.len() < compositions.len() {
+                    grid.times.resize(compositions.len(), None);
                 }
                 let Some(state) = grid.times.get_mut(composition) else { continue };
                 let state =
                     *state.get_or_insert_with(|| State::of(machine, terms, stages_of, &timed, &grid.data));
+                let around = StepOverhead::of(machine, terms, &timed, &grid.data, &state);
+                let of_step = OfStep { machine, stages: stages_of, bounded: *whole, around, timed, state };
+                // Bytes of what takes too long are not asked for.
+                let least = of_step.least(&times.whole);
+                if self.sink.is_hopeless(least) {
+                    continue;
+                }
+                let plan = &mut *self.plan;
+                let held = table.held(place, plan, classes, |plan| set_pipe(plan, pipe));
+                telling_kinds(&mut kinds, held, &grid.states);
+                let cells = cells.get_or_insert_with(|| self.cells((layer_kinds, classes.len()), times));
+                let held = table.known(place);
+                for held in held {
+                    if let Some(class) = classes.get(held.class) {
+                        cells.fill(held.class, class);
+                    }
+                }
                 let of_pipe = OfPipe {
-                    machine,
-                    composition: (composition, stages_of),
-                    bounded: *whole,
-                    around: StepOverhead::of(machine, terms, &timed, &grid.data, &state),
-                    timed,
-                    state,
+                    of_step,
+                    works: &times.works,
+                    composition,
+                    least,
                     outside: grid.outside,
                     kinds: &kinds,
-                    held: table.known(place),
+                    held,
                     states: &grid.states,
                     candidate: self.candidate(stages, number),
                 };
@@ -503,12 +505,10 @@ impl Grids<'_> {
         Times { works, sets, whole }
     }
 
-    /// The cells of a micro batch.
-    fn cells(&mut self, tables: &Tables, times: Times) -> Cells {
-        let Times { works, sets, whole } = times;
-        let layers = self.with_sets(|plan| Box::new(LayerTerms::new(plan, &tables.kinds)));
-        let classes = tables.classes.len();
-        let cell = |((again, host_share, whole), layers): (_, Box<LayerTerms>)| Cell {
+    /// The cells of a micro batch, of so many classes of stages.
+    fn cells(&mut self, (kinds, classes): (&[LayerKind], usize), times: &Times) -> Cells {
+        let layers = self.with_sets(|plan| Box::new(LayerTerms::new(plan, kinds)));
+        let cell = |(&(again, host_share, whole), layers): (&_, Box<LayerTerms>)| Cell {
             bytes: Saved::new(classes, layers.experts()),
             layers,
             again,
@@ -517,13 +517,13 @@ impl Grids<'_> {
             terms: None,
             longest: Vec::new(),
         };
-        let sets: Vec<Cell> = sets.into_iter().zip(layers).map(cell).collect();
+        let sets: Vec<Cell> = times.sets.iter().zip(layers).map(cell).collect();
         let joined = |of: fn(f64, f64) -> f64| {
             let all = sets.iter().map(|cell| cell.bytes.experts).reduce(|one, other| one.join(&other, of));
             Saved::new(classes, all.unwrap_or_default())
         };
         let bytes = [joined(kept::smaller), joined(kept::larger)];
         let known = vec![false; classes];
-        Cells { works, sets, bytes, known, whole, upper: Upper::of(self.plan) }
+        Cells { sets, bytes, known, upper: Upper::of(self.plan) }
     }
 }

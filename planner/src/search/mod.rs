@@ -15,6 +15,7 @@
 //! let answer = search.finish(&partial, &simulated);
 //! ```
 
+mod alike;
 mod answer;
 mod axes;
 mod candidate;

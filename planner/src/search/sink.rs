@@ -339,7 +339,7 @@ impl Sink {
         far
     }
 
-    /// Counts so many candidates, each of which takes bytes within these bounds, the upper ends of their likely ranges within
+    /// Counts so many candidates, not all of them far too large, each of which takes bytes within these bounds, the upper ends of their likely ranges within
     /// those of `high`, and so many seconds at least (0 where nothing is known), where that alone says that all of them are of
     /// one group and beaten.
     #[inline]
@@ -350,9 +350,6 @@ impl Sink {
         [least_high, most_high]: [impl FnOnce() -> u64; 2],
         least: f64,
     ) -> bool {
-        if self.all_far(count, least_bytes) {
-            return true;
-        }
         if least <= 0.0
             || least < self.mark
             || self.smallest.is_none_or(|known| known.peak_bytes >= least_bytes)

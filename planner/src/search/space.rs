@@ -15,7 +15,7 @@ use super::tally::Tally;
 use crate::fill;
 use crate::finding::{Finding, divisors, has_error};
 use crate::layout::TpPlanSource;
-use crate::layout::{Layout, Split, Splitter};
+use crate::layout::{Split, Splitter};
 use crate::model::Architecture;
 use crate::plan::{Plan, Training};
 use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
@@ -71,8 +71,6 @@ pub(super) struct Subspace {
     /// The first subspace that differs from this one at most in groups: in how context parallelism exchanges, and in which ranks
     /// are neighbours. Their tables are the same.
     pub alike: usize,
-    /// The first that differs at most in groups and in whether sends hide. Their layers take as long.
-    pub timed: usize,
     /// The first that differs at most in groups, in what hides and in how tokens and kernels get to where they run. Ranks of their
     /// stages hold the same from step to step, but for workspaces of what hides.
     pub held: usize,
@@ -132,22 +130,6 @@ impl Subspace {
             "training.overlap.ep" | "training.moe.dispatcher" => experts > 1,
             _ => true,
         })
-    }
-
-    /// Whether another subspace of the same request differs at most in groups, and in what `take` takes over of its settings.
-    fn differs_in_groups_alone(&self, other: &Subspace, take: fn(&mut Training, &Training)) -> bool {
-        let (one, two) = (&self.plan, &other.plan);
-        let training = || {
-            let mut training = one.training.clone();
-            take(&mut training, &two.training);
-            training == two.training
-        };
-        (self.precision, self.sharding, one.runtime) == (other.precision, other.sharding, two.runtime)
-            && self.stages == other.stages
-            && (&one.cluster, &one.software) == (&two.cluster, &two.software)
-            && training()
-            && Layout { cp_kind: two.layout.cp_kind, order: two.layout.order.clone(), ..one.layout.clone() }
-                == two.layout
     }
 
     /// Whether sequence parallelism is on by default at this tensor parallelism.
@@ -291,17 +273,13 @@ impl Space {
             settings,
             classes: Classes::default(),
             alike: self.subspaces.len(),
-            timed: self.subspaces.len(),
             held: self.subspaces.len(),
             usual_sync: request.plan.layout.fsdp.gradient_sync.is_none(),
             plan,
         };
-        let first =
-            |take| self.subspaces.iter().position(|known| known.differs_in_groups_alone(&subspace, take));
-        let (alike, timed, held) = (first(|_, _| ()), first(take_sends), first(take_ways));
-        subspace.timed = timed.unwrap_or(subspace.timed);
-        subspace.held = held.unwrap_or(subspace.held);
-        match alike.and_then(|alike| self.subspaces.get(alike)) {
+        let held = self.subspaces.iter().find(|known| known.differs_in_ways_alone(&subspace));
+        subspace.held = held.map_or(subspace.held, |known| known.held);
+        match self.subspaces.iter().find(|known| known.differs_in_groups_alone(&subspace)) {
             Some(known) => {
                 let Subspace { pipes, refused_pipes, recompute, refused_recompute, alike, .. } =
                     known.clone();
@@ -367,7 +345,8 @@ impl Space {
                 let fewest = if objective == Objective::FewestGpus { gpus } else { 0 };
                 // A cast of a float saturates.
                 let speed = (gpus as f64 * peak) as u64;
-                (fewest, subspace.plan.runtime != Runtime::default(), Reverse(speed), Reverse(subspace.alike))
+                let Subspace { held, alike, .. } = *subspace;
+                (fewest, subspace.plan.runtime != Runtime::default(), Reverse(speed), Reverse((held, alike)))
             })
             .collect();
         crate::order::sort_by_key(parts, |part| (places[part.subspace], part.subspace));
@@ -378,17 +357,6 @@ impl Space {
         let of_grid: Vec<u64> = self.subspaces.iter().map(Subspace::candidates_of_grid).collect();
         self.parts.iter().map(|part| of_grid[part.subspace]).fold(0, u64::saturating_add)
     }
-}
-
-/// Takes over whether sends between stages hide.
-fn take_sends(training: &mut Training, of: &Training) {
-    training.overlap.p2p = of.overlap.p2p;
-}
-
-/// Takes over what hides, and how tokens and kernels get to where they run.
-fn take_ways(training: &mut Training, of: &Training) {
-    (training.overlap, training.cuda_graphs) = (of.overlap, of.cuda_graphs);
-    training.moe.dispatcher = of.moe.dispatcher;
 }
 
 /// Which numbers of stages the plans of a subspace have.

@@ -39,14 +39,14 @@ pub struct PartCache {
     one_by_one: bool,
 }
 
-/// What decides the layers' seconds on a rank, whatever the batch is: the first of subspaces whose layers take as long, how context
+/// What decides the layers' seconds on a rank, whatever the batch is: the first of subspaces that are alike, how context
 /// parallelism exchanges where there is any, tensor, expert, expert tensor and context parallelism, sequence parallelism.
 type Alike = (usize, Option<usize>, [u64; 4], bool);
 
 /// What decides the layers' seconds of a part, were `cp` its context parallelism.
 pub(super) fn alike(subspace: &Subspace, part: &Part, sp: bool, cp: u64) -> Alike {
     let exchanged = (cp > 1).then_some(subspace.plan.layout.cp_kind as usize);
-    (subspace.timed, exchanged, [part.tp, part.ep, part.etp, cp], sp)
+    (subspace.alike, exchanged, [part.tp, part.ep, part.etp, cp], sp)
 }
 
 #[derive(Debug)]
