@@ -106,7 +106,7 @@ fn note(place: &Place, failed: &OnceCell<String>) {
 
 /// Something else stands where `expected` should.
 #[cold]
-fn unlike<T>(value: &Value, expected: &dyn Expected) -> Result<T, Error> {
+fn unlike(value: &Value, expected: &dyn Expected) -> Error {
     let found = match value {
         Value::Null => Unexpected::Unit,
         Value::Bool(value) => Unexpected::Bool(*value),
@@ -119,7 +119,27 @@ fn unlike<T>(value: &Value, expected: &dyn Expected) -> Result<T, Error> {
         Value::Array(_) => Unexpected::Seq,
         Value::Object(_) => Unexpected::Map,
     };
-    Err(Error::invalid_type(found, expected))
+    Error::invalid_type(found, expected)
+}
+
+/// A value is asked for where there is none.
+#[cold]
+fn too_early() -> Error {
+    Error::custom("a value is read before its name")
+}
+
+/// A word, or an object of one field: a word and its parts. Once, and not again for each list of words.
+#[inline(never)]
+fn word_of(value: Value, words: &'static [&'static str]) -> Result<(String, Option<Value>), Error> {
+    match value {
+        Value::String(word) => Ok((word, None)),
+        Value::Object(fields) if fields.len() == 1 => match fields.into_iter().next() {
+            Some((word, parts)) => Ok((word, Some(parts))),
+            None => Ok((String::new(), None)),
+        },
+        // serde_json says no more than that it is neither.
+        other => Err(Error::unknown_variant(&other.to_string().replace('`', "'"), words)),
+    }
 }
 
 macro_rules! read_numbers {
@@ -127,7 +147,7 @@ macro_rules! read_numbers {
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
             match self.value {
                 Value::Number(value) => value.deserialize_any(visitor),
-                other => unlike(&other, &visitor),
+                other => Err(unlike(&other, &visitor)),
             }
         }
     )*};
@@ -152,7 +172,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.value {
             Value::Bool(value) => visitor.visit_bool(value),
-            other => unlike(&other, &visitor),
+            other => Err(unlike(&other, &visitor)),
         }
     }
 
@@ -168,7 +188,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.value {
             Value::String(value) => visitor.visit_string(value),
-            other => unlike(&other, &visitor),
+            other => Err(unlike(&other, &visitor)),
         }
     }
 
@@ -183,7 +203,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
                     _ => Err(Error::invalid_length(count, &"fewer elements in array")),
                 })
             }
-            other => unlike(&other, &visitor),
+            other => Err(unlike(&other, &visitor)),
         }
     }
 
@@ -207,7 +227,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
                 let (left, name) = (fields.into_iter(), String::new());
                 visitor.visit_map(Fields { left, name, value: None, place: &place, failed })
             }
-            other => unlike(&other, &visitor),
+            other => Err(unlike(&other, &visitor)),
         }
     }
 
@@ -235,7 +255,6 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// A word, or an object of one field: a word and its parts.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -243,17 +262,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let Reader { value, place, failed } = self;
-        let (word, parts) = match value {
-            Value::String(word) => (word, None),
-            Value::Object(fields) if fields.len() == 1 => match fields.into_iter().next() {
-                Some((word, parts)) => (word, Some(parts)),
-                None => (String::new(), None),
-            },
-            // serde_json says no more than that it is neither.
-            other => {
-                return Err(Error::unknown_variant(&other.to_string().replace('`', "'"), words));
-            }
-        };
+        let (word, parts) = word_of(value, words)?;
         visitor.visit_enum(Word { word, parts, beside: false, place: &place, failed })
     }
 
@@ -312,7 +321,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
     #[inline(never)]
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
         let Some(value) = self.value.take() else {
-            return Err(Error::custom("a value is read before its name"));
+            return Err(too_early());
         };
         let place = Place::Field(self.place, &self.name);
         noted(seed.deserialize(Reader { value, place, failed: self.failed }), &place, self.failed)

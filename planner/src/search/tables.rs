@@ -1,7 +1,5 @@
 //! What one subspace of the space keeps over its parts: pipelines as memory and time see them, the machine, layers alive.
 
-use std::collections::BTreeMap;
-
 use super::space::{Subspace, set_pipe};
 use super::stages::waits_at_least;
 use crate::memory::kept::{self, Alive, Class, GridTerms, StageKind};
@@ -90,8 +88,8 @@ pub(super) struct Tables {
     pub rows: Vec<Row>,
     /// Whether the stages of every pipeline hold each layer of the model once.
     pub are_whole: bool,
-    /// Ranks' state by the parts that were worked on.
-    parts: BTreeMap<PartKey, PartState>,
+    /// Ranks' state by the parts that were worked on, which are few.
+    parts: Vec<(PartKey, PartState)>,
     /// The part at work, whose state is not among them.
     part: Option<PartKey>,
     state: PartState,
@@ -179,7 +177,7 @@ impl Tables {
         });
         let rows: Vec<Row> = rows.collect();
         let are_whole = rows.iter().flat_map(|row| &row.times).all(|(_, whole)| *whole);
-        let (parts, part, state) = (BTreeMap::new(), None, PartState::default());
+        let (parts, part, state) = (Vec::new(), None, PartState::default());
         let microbatches = Vec::new();
         Box::new(Tables { kinds, clock, classes, microbatches, rows, are_whole, parts, part, state })
     }
@@ -197,9 +195,11 @@ impl Tables {
     pub(super) fn turn_to(&mut self, plan: &Plan) {
         let part = ([plan.layout.tp, plan.layout.ep, plan.layout.etp], plan.training.overlap.tp);
         if self.part != Some(part) {
-            let state = std::mem::replace(&mut self.state, self.parts.remove(&part).unwrap_or_default());
+            let known = self.parts.iter().position(|(known, _)| *known == part);
+            let known = known.map(|place| self.parts.swap_remove(place).1).unwrap_or_default();
+            let state = std::mem::replace(&mut self.state, known);
             if let Some(earlier) = self.part.replace(part) {
-                self.parts.insert(earlier, state);
+                self.parts.push((earlier, state));
             }
             self.state.terms.resize_with(self.rows.len(), Vec::new);
             self.clock.shape.vocabulary = padded_vocabulary(plan) as f64;

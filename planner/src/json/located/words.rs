@@ -112,7 +112,7 @@ pub(crate) fn read_tagged<T>(
             let parts = Some(Value::Object(fields));
             read(Tagged(Word { word, parts, beside: true, place: &place, failed: &failed }))
         }
-        other => unlike(&other, &"a word"),
+        other => Err(unlike(&other, &"a word")),
     };
     read.map_err(|error| Located { path: failed.into_inner().unwrap_or_default(), error })
 }
