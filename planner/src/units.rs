@@ -1,10 +1,10 @@
 //! Units as types: what is a byte count can't be added to a time.
 
-mod wide;
+mod quantity;
 
 use serde::{Deserialize, Serialize};
 
-pub use wide::Wide;
+pub use quantity::Quantity;
 
 /// A number of bytes. GiB (base 1024) is made only where a person reads it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -65,7 +65,7 @@ pub fn run(place: &Place) -> Result<ExitCode> {
     let bytes =
         std::fs::metadata(&archive).with_context(|| format!("cannot read {}", archive.display()))?.len();
     ensure!(bytes <= MAX_BYTES, "{} has {bytes} bytes, more than {MAX_BYTES}", archive.display());
-    console::say(format_args!(
+    console::notice(format_args!(
         "{:.1} MiB; unpack it there and start {NAME}/run.sh",
         bytes as f64 / (1 << 20) as f64
     ));

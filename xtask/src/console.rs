@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 /// Prints a line to stderr. A closed stderr is no reason to stop working.
-pub fn say(line: impl Display) {
+pub fn notice(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
@@ -18,11 +18,11 @@ pub fn result(line: impl Display) {
 
 /// Does a piece of work under a line that names it and a line that says how long it took.
 pub fn timed<T>(what: impl Display, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    say(format_args!("--> {what}"));
+    notice(format_args!("--> {what}"));
     let start = Instant::now();
     let outcome = work();
     let word = if outcome.is_ok() { "done" } else { "failed" };
-    say(format_args!("    {word} after {}", duration(start.elapsed())));
+    notice(format_args!("    {word} after {}", duration(start.elapsed())));
     outcome
 }
 

@@ -27,7 +27,7 @@ impl Lock {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                console::say(format_args!(
+                console::notice(format_args!(
                     "    waiting for another cargo xtask, which holds {}",
                     path.display()
                 ));

@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     match dispatch(Arguments::parse().command) {
         Ok(code) => code,
         Err(error) => {
-            console::say(format_args!("error: {error:#}"));
+            console::notice(format_args!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }

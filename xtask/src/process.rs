@@ -92,7 +92,7 @@ fn with_heartbeat<T>(work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             while signal.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
-                console::say(format_args!("    at work for {}", console::duration(start.elapsed())));
+                console::notice(format_args!("    at work for {}", console::duration(start.elapsed())));
             }
         });
         let outcome = work();

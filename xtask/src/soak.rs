@@ -185,12 +185,12 @@ fn fuzz_all(place: &Place, arguments: &Arguments) -> Result<bool> {
             bail!("the fuzz target {target} ended early and left no crash: {}", log.end);
         }
         if !crashes.is_empty() {
-            console::say(&log.end);
+            console::notice(&log.end);
         }
         crashed.extend(crashes);
     }
     for file in &crashed {
-        console::say(format_args!("crash: {}", file.display()));
+        console::notice(format_args!("crash: {}", file.display()));
     }
     Ok(crashed.is_empty())
 }

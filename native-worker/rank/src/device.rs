@@ -48,7 +48,7 @@ pub fn take(
         }
     }
     if let Err(reason) = cuda {
-        say(&format!("a GPU is visible but libtorch_cuda.so can't be opened ({reason}); using the CPU"));
+        notice(&format!("a GPU is visible but libtorch_cuda.so can't be opened ({reason}); using the CPU"));
     }
     Ok(Device::Cpu)
 }

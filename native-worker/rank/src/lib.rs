@@ -36,6 +36,6 @@ impl fmt::Display for WouldRepeat {
 impl std::error::Error for WouldRepeat {}
 
 /// Says a line on standard error. Nobody listening, or a full disk behind it, is no error: `eprintln` would end the rank.
-pub fn say(text: &str) {
+pub fn notice(text: &str) {
     let _ = writeln!(std::io::stderr(), "shardplan-rank: {text}");
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use planner::wire::{Event, Outcome};
 use run_folder::{Log, LogWriter};
 
-use crate::say;
+use crate::notice;
 
 /// Opens the log of `rank`, continuing one that is there.
 ///
@@ -24,7 +24,7 @@ pub fn open(folder: &Path, rank: usize) -> anyhow::Result<Log> {
 pub fn end(log: &Log, outcome: Outcome, reason: &str) {
     log.append(Event::Ended { outcome, reason: reason.to_owned() });
     if let Some(lost) = log.lost() {
-        say(&format!("of this rank's log, {}", lost.sentence()));
+        notice(&format!("of this rank's log, {}", lost.sentence()));
     }
 }
 

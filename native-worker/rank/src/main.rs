@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let request = match parse(std::env::args_os().skip(1)) {
         Ok(request) => request,
         Err(error) => {
-            say(&format!("{error:#}"));
+            notice(&format!("{error:#}"));
             return ExitCode::from(2);
         }
     };
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&sys::first_lines(&format!("{error:#}")));
+            notice(&sys::first_lines(&format!("{error:#}")));
             match error.downcast_ref::<WouldRepeat>() {
                 Some(_) => ExitCode::from(run_folder::WOULD_REPEAT),
                 None => ExitCode::FAILURE,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::input;
 use super::numbers::whole;
 use crate::probe;
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 use crate::run::{MAX_RANKS_HERE, Place, Programs, Request, history, run};
 
 /// Measure this machine, or take measured runs, and write a profile that `estimate --profile` and the page take
@@ -148,7 +148,7 @@ impl Calibrate {
         let mut measured: Vec<Measured> = Vec::new();
         let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
         for (at, probe) in (0..rounds).flat_map(|_| plans).enumerate() {
-            say(&format!("probe {} of {count}: {}", at + 1, probe.name));
+            notice(&format!("probe {} of {count}: {}", at + 1, probe.name));
             let request = Request {
                 plan: probe.file.clone(),
                 runs: folder.clone(),

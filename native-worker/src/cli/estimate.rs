@@ -10,7 +10,7 @@ use planner::{Finding, Plan};
 
 use super::source::Source;
 use super::{advice, input};
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 
 /// Compute parameters, groups, memory per GPU and seconds of a step, and say whether it fits
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ impl Estimate {
         if let Some(path) = &self.trace {
             match Plan::resolve(&file).plan {
                 Some(plan) => write_trace(&plan, path)?,
-                None => say(&format!("no trace is written to {}: the plan has errors", path.display())),
+                None => notice(&format!("no trace is written to {}: the plan has errors", path.display())),
             }
         }
         if json {

@@ -6,7 +6,7 @@ use planner::units::Bytes;
 use serde_json::json;
 use tensor_files::{CheckpointReader, DcpExport};
 
-use crate::report::{self, Exit, Failure, say};
+use crate::report::{self, Exit, Failure, notice};
 use crate::run::Origin;
 
 /// Write a run's newest checkpoint for others: as a Hugging Face model folder, or as torch's distributed checkpoint
@@ -71,7 +71,7 @@ impl Export {
             Format::Dcp => self.dcp(reader),
         }
         .map_err(failed)?;
-        say(&format!(
+        notice(&format!(
             "step {step} of {}: {tensors} tensors, {} in {files} files",
             path.display(),
             Bytes(bytes).in_words_by_1000(),
@@ -114,7 +114,7 @@ impl Export {
         let exported = tensor_files::export_dcp(reader, &wanted)?;
         let names = match exported.own_names {
             Some(reason) => {
-                say(&format!("tensors have the names of the plan's parameters: {reason}"));
+                notice(&format!("tensors have the names of the plan's parameters: {reason}"));
                 "plan"
             }
             None => "hugging_face",

@@ -6,7 +6,7 @@ use batch::runspec::{self, Invocation, shell_line, shown_variables};
 use serde_json::{Value, json};
 
 use crate::launch::{self, Planned, Request, TorchFrom, WhenPrepared};
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 
 /// Start a training script on this machine, as its header says
 ///
@@ -161,7 +161,7 @@ fn capability(text: &str) -> anyhow::Result<(u32, u32)> {
 fn tell(planned: &Planned) {
     let notes = planned.notes();
     if !notes.is_empty() {
-        say(text::findings(&notes).trim_end());
+        notice(text::findings(&notes).trim_end());
     }
 }
 

@@ -32,7 +32,7 @@ mod weights;
 mod words;
 mod wrap;
 
-use crate::report::{self, Failure, say, text};
+use crate::report::{self, Failure, notice, text};
 
 /// Plan, script, run and watch large-model training
 ///
@@ -123,20 +123,20 @@ fn report(error: &anyhow::Error, json: bool) -> u8 {
                     &serde_json::json!({"version": planner::wire::VERSION, "findings": findings}),
                 );
             } else {
-                say(text::findings(findings).trim_end());
+                notice(text::findings(findings).trim_end());
             }
             1
         }
         Some(Failure::Usage(message)) => {
-            say(&format!("error: {message}"));
+            notice(&format!("error: {message}"));
             2
         }
         Some(Failure::Environment(message)) => {
-            say(&format!("error: {message}"));
+            notice(&format!("error: {message}"));
             3
         }
         None => {
-            say(&format!("error: {error:#}"));
+            notice(&format!("error: {error:#}"));
             3
         }
     }

@@ -7,7 +7,7 @@ use planner::wire::{Objective, PlanFile, Verdict};
 
 use super::search;
 use super::source::{Source, chosen};
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 
 /// Choose the best plan for a model on a cluster
 ///
@@ -93,7 +93,7 @@ impl PlanCommand {
         if let (Some(memory), Some(groups)) = (&answer.memory, &answer.groups) {
             let capacity =
                 memory.capacity_bytes.map_or_else(String::new, |bytes| format!(" of {}", text::gib(bytes)));
-            say(&format!(
+            notice(&format!(
                 "{words}: {}{capacity} GiB on the fullest of {} GPUs; tp {} cp {} pp {} ep {} dp {}",
                 text::gib(memory.peak_bytes),
                 groups.world,
@@ -106,7 +106,7 @@ impl PlanCommand {
         }
         if let Some(time) = &answer.time {
             let [low, high] = time.interval_seconds;
-            say(&format!(
+            notice(&format!(
                 "step {} s ({} to {} likely), {:.0} tokens/s per GPU",
                 text::seconds(time.step_seconds),
                 text::seconds(low),
@@ -116,15 +116,17 @@ impl PlanCommand {
         }
         for one in &sourced.chosen {
             let value = one.value.as_str().map_or_else(|| one.value.to_string(), str::to_owned);
-            say(&format!("  {} {value}: {}", one.field, one.why));
+            notice(&format!("  {} {value}: {}", one.field, one.why));
         }
         if let Some(answer) = &sourced.answer {
-            answer.notes.iter().for_each(|note| say(&format!("note: {note}")));
+            answer.notes.iter().for_each(|note| notice(&format!("note: {note}")));
         }
         if let Some(relief) = sourced.answer.as_ref().and_then(|answer| answer.relief.as_ref()) {
-            search::helps(relief, "--set").lines().for_each(say);
+            search::helps(relief, "--set").lines().for_each(notice);
         }
         let plan = self.out.as_ref().map_or("plan.json".to_owned(), |path| path.display().to_string());
-        say(&format!("next: shardplan estimate {plan} | shardplan script {plan} | shardplan search {plan}"));
+        notice(&format!(
+            "next: shardplan estimate {plan} | shardplan script {plan} | shardplan search {plan}"
+        ));
     }
 }

@@ -9,7 +9,7 @@ use planner::wire::{GoingOn, OnFailure, Outcome};
 
 use super::numbers::whole;
 use super::source::Source;
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 use crate::run::{Compared, MeasuredRun, Origin, Place, Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
@@ -126,9 +126,9 @@ impl Run {
             slurm: self.slurm,
         };
         let finished = run(request, &programs)?;
-        say(&finished.reason);
+        notice(&finished.reason);
         if let Some(measured) = &finished.measured {
-            say(&beside(measured, &finished.compared));
+            notice(&beside(measured, &finished.compared));
         }
         // A run that went on with less is another plan's.
         let whole = finished.measured.as_ref().filter(|_| finished.recoveries.is_empty());
@@ -136,17 +136,17 @@ impl Run {
             .and_then(|measured| finished.compared.step_finding(measured.step_seconds))
             .into_iter()
             .collect();
-        findings.iter().for_each(|finding| say(&format!("warning: {}", finding.message)));
+        findings.iter().for_each(|finding| notice(&format!("warning: {}", finding.message)));
         let newest = run_folder::Checkpoints::of_run(&finished.folder).all().into_iter().next();
         if let Some(newest) = newest.as_ref().filter(|_| finished.outcome != Outcome::Completed) {
-            say(&format!(
+            notice(&format!(
                 "step {} is saved; to go on: shardplan run --resume {}",
                 newest.step,
                 finished.folder.display()
             ));
         }
         if let Some(missing) = &finished.missing {
-            say(&format!("of the logs of this run, {}", missing.sentence()));
+            notice(&format!("of the logs of this run, {}", missing.sentence()));
         }
         if json {
             report::print_json(&serde_json::json!({

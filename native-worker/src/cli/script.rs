@@ -11,7 +11,7 @@ use super::estimate::resolved;
 use super::numbers::whole;
 use super::source::Source;
 use super::words::one_of;
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 
 /// Write the script that runs a plan under Slurm
 ///
@@ -97,7 +97,7 @@ pub fn answer(script: Option<&str>, findings: &[Finding], json: bool) -> anyhow:
         )?;
     } else {
         if !findings.is_empty() {
-            say(text::findings(findings).trim_end());
+            notice(text::findings(findings).trim_end());
         }
         if let Some(script) = script {
             report::print(script)?;

@@ -15,7 +15,7 @@ use planner::wire::{PlanFile, Verdict};
 
 use super::numbers::{size, whole};
 use super::source::Source;
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 
 /// Parts that a thread takes at a time.
 const PARTS_AT_ONCE: u64 = 8;
@@ -87,7 +87,7 @@ impl SearchCommand {
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let started = Instant::now();
         let (mut answer, computed) = find(&search, threads.clamp(1, 1024));
-        say(&format!(
+        notice(&format!(
             "{} candidates, {} valid: {} computed, {} dismissed by bounds, {} simulated in {:.2} s",
             text::thousands(answer.counts.candidates),
             text::thousands(answer.counts.valid),
@@ -114,7 +114,7 @@ impl SearchCommand {
                 return Err(Failure::usage(format!("--plan {place}: there are {} rows", answer.rows.len())));
             };
             if row.group == FitGroup::Tight {
-                say(&format!("row {place}: {}", answer.tight_in_words()));
+                notice(&format!("row {place}: {}", answer.tight_in_words()));
             }
             report::print_json(&row.apply(&search.request().plan))?;
         } else if json {
@@ -191,7 +191,7 @@ pub fn find(search: &Search, threads: usize) -> (SearchAnswer, u64) {
             while handles.iter().any(|handle| !handle.is_finished()) {
                 std::thread::park_timeout(PROGRESS);
                 let done = next.load(Ordering::Relaxed).min(parts);
-                say(&format!("{done} of {parts} parts"));
+                notice(&format!("{done} of {parts} parts"));
             }
         }
         for handle in handles {

@@ -8,7 +8,7 @@ use planner::finding::has_error;
 use serde_json::json;
 
 use super::script;
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 use crate::site::{Cluster, ask, judge};
 
 /// Check a site's file against its cluster, or make one
@@ -53,7 +53,7 @@ impl SiteCommand {
                 "version": planner::wire::VERSION, "site": fields, "cluster": cluster, "findings": findings,
             }))?;
         } else {
-            say(text::findings(&findings).trim_end());
+            notice(text::findings(&findings).trim_end());
             report::print(&toml)?;
         }
         if let Some(path) = &check.write {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::numbers::size;
 use super::{input, search::find, weights};
-use crate::report::{Failure, say};
+use crate::report::{Failure, notice};
 
 /// What a plan is made of
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -97,7 +97,7 @@ impl Source {
     pub fn plan(&self) -> anyhow::Result<Sourced> {
         let sourced = chosen(&self.file()?)?;
         for one in &sourced.chosen {
-            say(&format!("chosen {}: {}; {}", one.field, one.value, one.why));
+            notice(&format!("chosen {}: {}; {}", one.field, one.value, one.why));
         }
         Ok(sourced)
     }
@@ -307,7 +307,7 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
             frameworks::import_job(&launched, &recognised, recognised.config().map(|_| text.as_str()), &job);
         let Some(mut file) = imported.file else { return Err(Failure::Findings(imported.findings).into()) };
         for finding in &imported.findings {
-            say(&format!("{}: {}", finding.field, finding.message));
+            notice(&format!("{}: {}", finding.field, finding.message));
         }
         // How that job was split is what is asked for.
         file.layout = planner::wire::LayoutFile { fsdp: file.layout.fsdp, ..Default::default() };

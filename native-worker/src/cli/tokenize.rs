@@ -7,7 +7,7 @@ use planner::units::Bytes;
 use serde_json::json;
 use token_files::{Input, Summary, Tokenize, Vocabulary};
 
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 
 /// Turn text into files of tokens: a Megatron data set, which the worker, Megatron-LM and Megatron Bridge train on
 ///
@@ -66,7 +66,7 @@ impl TokenizeCommand {
         let summary = token_files::tokenize(&wanted, |summary| shown.show(summary));
         shown.end();
         let summary = summary.map_err(failed)?;
-        say(&sentence(&summary));
+        notice(&sentence(&summary));
         if json {
             report::print_json(&json!({
                 "version": planner::wire::VERSION,

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::numbers::whole;
 use super::{estimate::resolved, source};
 use crate::probe;
-use crate::report::{self, Exit, Failure, say, text};
+use crate::report::{self, Exit, Failure, notice, text};
 use crate::run::{MAX_RANKS_HERE, Place, Programs, Request, run};
 
 /// Run a scaled-down twin of a plan on this machine, and compare measured with predicted
@@ -128,7 +128,7 @@ impl Verify {
             return Err(Failure::Findings(limits).into());
         }
         for Scaled { field, from, to } in &scaled {
-            say(&format!("scaled {field}: {from} -> {to}"));
+            notice(&format!("scaled {field}: {from} -> {to}"));
         }
         let (keep, temporary) = match self.runs {
             Some(folder) => (folder, None),

@@ -10,7 +10,7 @@ use planner::model::{self, HEADER_LENGTH, WeightFiles};
 use serde_json::{Map, Value};
 
 use super::input;
-use crate::report::say;
+use crate::report::notice;
 
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -26,14 +26,14 @@ pub fn compare(folder: &Path, config: &Map<String, Value>) {
         Ok(Some(weights)) => {
             for finding in model::compare_weights(config, &architecture, &weights) {
                 let kind = if finding.severity == Severity::Info { "weights" } else { "weights differ" };
-                say(&format!("{kind}: {}", finding.message));
+                notice(&format!("{kind}: {}", finding.message));
             }
         }
-        Err(message) => say(&format!("weights: {message}")),
+        Err(message) => notice(&format!("weights: {message}")),
     }
 }
 
-/// What a folder's index and headers say; none without either.
+/// What a folder's index and headers notice; none without either.
 fn read(folder: &Path) -> Result<Option<WeightFiles>, String> {
     let index = folder.join(INDEX);
     let mut found = None;

@@ -85,7 +85,7 @@ fn show(request: &Request, json: bool) -> anyhow::Result<Exit> {
             &serde_json::json!({"version": planner::wire::VERSION, "source": source, "plan": plan}),
         )?;
     } else {
-        source.remarks.iter().for_each(|remark| report::say(&text::one_line(remark)));
+        source.remarks.iter().for_each(|remark| report::notice(&text::one_line(remark)));
         if let Some(plan) = &plan {
             report::print_json(plan)?;
         }

@@ -6,7 +6,7 @@ use batch::runspec::{Invocation, shell_line};
 use batch::shell::startup_block;
 
 use super::environment;
-use crate::report::{Failure, say};
+use crate::report::{Failure, notice};
 
 /// Replaces this program by the one of `invocation`, after the startup commands in the same shell. It returns only
 /// when that fails: signals, exit status and standard streams are the new program's own.
@@ -16,9 +16,9 @@ use crate::report::{Failure, say};
 pub fn become_program(startup: &[String], invocation: &Invocation) -> anyhow::Error {
     let whole = with_startup(startup, invocation);
     for command in startup {
-        say(&format!("[startup] {}", crate::report::text::one_line(command)));
+        notice(&format!("[startup] {}", crate::report::text::one_line(command)));
     }
-    say(&format!("+ {}", shell_line(&invocation.command)));
+    notice(&format!("+ {}", shell_line(&invocation.command)));
     let error = environment::command(&whole).exec();
     let program = whole.command.first().map_or("", String::as_str);
     let folder = whole.folder.as_deref().map_or(String::new(), |folder| format!(", in {folder}"));

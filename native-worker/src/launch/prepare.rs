@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::environment;
 use crate::probe;
-use crate::report::{Failure, say};
+use crate::report::{Failure, notice};
 
 /// What is to be there before a start.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ pub fn prepare(preparation: &Preparation) -> anyhow::Result<()> {
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            say("waiting for another start that prepares this environment");
+            notice("waiting for another start that prepares this environment");
             lock.lock().map_err(|error| failed("this lock can't be waited for", error, &lock_path))?;
         }
         Err(TryLockError::Error(error)) => {
@@ -123,7 +123,7 @@ fn write(files: &[(PathBuf, String)]) -> anyhow::Result<()> {
 /// Runs one step. Its standard input is the lock's file, which is empty: so the step holds the lock as long as it
 /// lives.
 fn run(step: &Invocation, failure: &str, lock: &File) -> anyhow::Result<()> {
-    say(&format!("+ {}", shell_line(&step.command)));
+    notice(&format!("+ {}", shell_line(&step.command)));
     let program = step.command.first().map_or("", String::as_str);
     let held = lock
         .try_clone()

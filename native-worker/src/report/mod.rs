@@ -94,6 +94,6 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 }
 
 /// Writes a line to standard error; nobody listening is not an error.
-pub fn say(text: &str) {
+pub fn notice(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::probe::{self, RankBinary, Torch};
 use crate::process;
-use crate::report::{Failure, say};
+use crate::report::{Failure, notice};
 
 mod compared;
 mod ground;
@@ -131,7 +131,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let compared = compared_with(&asked, &native, &resolved.findings);
     let (torch, rank) = programs.find()?;
 
-    compared.lines().iter().for_each(|line| say(line));
+    compared.lines().iter().for_each(|line| notice(line));
     let (folder, info, resume) = match request.place {
         Place::New { id, resume } => {
             let id = id.map_or_else(new_id, Ok)?;
@@ -157,7 +157,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     })?;
     folder.write_plan(&native)?;
     folder.write_info(&info)?;
-    say(&format!("run {id}: {} ranks, torch {}, {}", ranks.len(), torch.version, folder.path().display()));
+    notice(&format!("run {id}: {} ranks, torch {}, {}", ranks.len(), torch.version, folder.path().display()));
 
     let command = RankCommand {
         binary: rank.path.clone(),
@@ -231,7 +231,7 @@ async fn train(
                     Some(step) => format!("from step {step}"),
                     None => "from the beginning, as nothing was saved yet".to_owned(),
                 };
-                say(&format!("{}. {} ({from})", began.reason, began.change));
+                notice(&format!("{}. {} ({from})", began.reason, began.change));
                 supervisor.begin_recovery(began);
                 progress.begin_again(folder);
             }
@@ -249,7 +249,7 @@ fn refuse_what_can_not_start(plan: &Plan, ranks_per_gpu: u64) -> anyhow::Result<
     let mut found = startable(plan, &probe::machine(), ranks_per_gpu);
     if found.can_start() {
         for warning in found.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
-            say(&format!("warning: {}", warning.message));
+            notice(&format!("warning: {}", warning.message));
         }
         return Ok(());
     }

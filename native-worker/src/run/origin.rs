@@ -6,7 +6,7 @@ use planner::wire::{CheckpointIndex, PlanFile, RunInfo};
 use run_folder::{Checkpoint, Checkpoints, RunFolder, is_id};
 
 use crate::process::{Liveness, liveness};
-use crate::report::{Failure, say};
+use crate::report::{Failure, notice};
 
 /// Something to go on from.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Origin {
             match checked {
                 Ok(index) => return Ok((checkpoint, index)),
                 Err(reason) => {
-                    say(&format!("the checkpoint of step {} is passed over: {reason}", checkpoint.step));
+                    notice(&format!("the checkpoint of step {} is passed over: {reason}", checkpoint.step));
                     last = reason;
                 }
             }

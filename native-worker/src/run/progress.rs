@@ -8,7 +8,7 @@ use planner::units::Bytes;
 use planner::wire::{Event, Outcome, Resumed, Saved, Step};
 use run_folder::{LogReader, RunFolder};
 
-use crate::report::say;
+use crate::report::notice;
 
 /// Lines are printed at most this often.
 const EVERY: Duration = Duration::from_millis(500);
@@ -46,13 +46,13 @@ impl Progress {
             for record in chunk.records {
                 match &record.event {
                     Event::Step(step) => self.last = Some(step.clone()),
-                    Event::Resumed(resumed) => say(&gone_on(resumed)),
-                    Event::Saved(saved) => say(&kept(saved)),
-                    Event::Evaluated(evaluated) => say(&format!(
+                    Event::Resumed(resumed) => notice(&gone_on(resumed)),
+                    Event::Saved(saved) => notice(&kept(saved)),
+                    Event::Evaluated(evaluated) => notice(&format!(
                         "after step {} the loss on held-out data is {:.4} ({} tokens, {:.3} s)",
                         evaluated.step, evaluated.loss, evaluated.tokens, evaluated.seconds
                     )),
-                    Event::Gap(gap) => say(&format!("of the first rank's log, {}", gap.sentence())),
+                    Event::Gap(gap) => notice(&format!("of the first rank's log, {}", gap.sentence())),
                     _ => {}
                 }
                 self.rank.take(record.unix_ms, record.event);
@@ -69,7 +69,7 @@ impl Progress {
             Some((_, at)) => last_step || at.elapsed() >= EVERY,
         };
         if due {
-            say(&line(step, self.steps));
+            notice(&line(step, self.steps));
             self.shown = Some((step.step, Instant::now()));
         }
     }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::progress::Progress;
 use super::ranks::{RankCommand, RankEvent, signal_rank};
 use super::survivors::Recovery;
-use crate::report::say;
+use crate::report::notice;
 
 /// Lines kept of each rank for its end.
 const LAST_LINES: usize = 20;
@@ -203,7 +203,7 @@ impl Supervisor {
         if self.watch.lacks && !self.watch.whole_again && self.folder.whole_asked() {
             self.watch.whole_again = self.folder.ask_to_stop().is_ok();
             if self.watch.whole_again {
-                say("returning to the whole plan after this step; what was trained is saved first");
+                notice("returning to the whole plan after this step; what was trained is saved first");
                 self.limit(after_stop(self.watch.saves));
             }
         } else if self.folder.stop_asked() && !self.stop_asked && !self.watch.whole_again {
@@ -239,7 +239,7 @@ impl Supervisor {
             seconds: since(at),
         };
         let what = if recovery.began.dead.is_empty() { "stop" } else { "failure" };
-        say(&format!(
+        notice(&format!(
             "step {step} is done {:.1} s after the {what}; the ranks were started again after {:.1} s",
             done.seconds, done.restart_seconds
         ));
@@ -258,7 +258,7 @@ impl Supervisor {
             && let Some(lost) = self.log.lost()
         {
             self.told = true;
-            say(&format!(
+            notice(&format!(
                 "the run folder can't be written ({}); the training goes on, and what is missing is counted",
                 lost.reason
             ));
@@ -328,7 +328,7 @@ impl Supervisor {
             (false, false) => AFTER_UNWRITTEN_STOP,
         });
         if self.watch.saves {
-            say(
+            notice(
                 "stopping after this step; what was trained is saved first, unless you stop it a second time",
             );
         }

@@ -17,7 +17,7 @@ use planner::wire::{GoingOn, PlanFile, RunInfo, RunSource, VERSION};
 use run_folder::{Appender, Awaited, Patience, RunFolder, unix_ms};
 
 use crate::process;
-use crate::report::say;
+use crate::report::notice;
 
 mod after;
 mod child;
@@ -88,13 +88,13 @@ pub fn recovered(request: &Request) -> (Option<PlanFile>, RunSource) {
 pub fn run(request: Request) -> ! {
     // Threads inherit what is blocked here, so this comes first.
     let Ok(mut signals) = Signals::block() else {
-        say("error: the system does not let signals be handed on");
+        notice("error: the system does not let signals be handed on");
         std::process::exit(3)
     };
     let started = match signals.unblocked(|| child::start(&request.words)) {
         Ok(started) => started,
         Err(error) => {
-            say(&format!("shardplan wrap: {}", error.message));
+            notice(&format!("shardplan wrap: {}", error.message));
             std::process::exit(error.code)
         }
     };
@@ -107,7 +107,7 @@ pub fn run(request: Request) -> ! {
     let (ended, command_lives) = match std::io::pipe() {
         Ok((reader, writer)) => (reader, Some(writer)),
         Err(error) => {
-            say(&format!("error: there is no pipe left: {error}"));
+            notice(&format!("error: there is no pipe left: {error}"));
             std::process::exit(3)
         }
     };
@@ -150,7 +150,7 @@ pub fn run(request: Request) -> ! {
     let status = match status {
         Ok(status) => status,
         Err(error) => {
-            say(&format!("error: the system does not say how the command ended: {error}"));
+            notice(&format!("error: the system does not say how the command ended: {error}"));
             std::process::exit(3)
         }
     };
@@ -158,12 +158,12 @@ pub fn run(request: Request) -> ! {
     if let (Some(report), Some(recorded)) = (report, recorded) {
         match report {
             ReportAs::Table => {
-                say(report::readable(&recorded.comparison).trim_end());
+                notice(report::readable(&recorded.comparison).trim_end());
                 if let Some(missing) = recorded.missing {
-                    say(&format!("of the record of this run, {}", missing.sentence()));
+                    notice(&format!("of the record of this run, {}", missing.sentence()));
                 }
             }
-            ReportAs::Json => say(&serde_json::to_string_pretty(&recorded.comparison).unwrap_or_default()),
+            ReportAs::Json => notice(&serde_json::to_string_pretty(&recorded.comparison).unwrap_or_default()),
         }
     }
     child::end_like(status)
@@ -175,7 +175,7 @@ fn raw(stream: &impl std::os::fd::AsFd) -> std::fs::File {
     match owned.or_else(|_| std::fs::File::options().write(true).open("/dev/null").map(Into::into)) {
         Ok(owned) => owned.into(),
         Err(error) => {
-            say(&format!("error: there is no file descriptor left: {error}"));
+            notice(&format!("error: there is no file descriptor left: {error}"));
             std::process::exit(3)
         }
     }
@@ -226,7 +226,7 @@ fn watch(
     let gpus = if place.first_here { Gpus::open(&host) } else { None };
     let found = find_plan(request, gpus.as_ref());
     if request.plan.is_some() && found.plan.is_none() {
-        found.remarks.iter().for_each(|remark| say(&format!("shardplan wrap: {remark}")));
+        found.remarks.iter().for_each(|remark| notice(&format!("shardplan wrap: {remark}")));
     }
     let opened = RunFolder::join(&request.runs, &place.id).and_then(|folder| {
         let path = folder.path().join(place.log(&host));
@@ -237,7 +237,7 @@ fn watch(
     let (folder, log) = match opened {
         Ok((folder, log)) => (Some(folder), Some(log)),
         Err(error) => {
-            say(&format!("shardplan wrap: nothing is recorded: {error:#}"));
+            notice(&format!("shardplan wrap: nothing is recorded: {error:#}"));
             (None, None)
         }
     };

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::asked::{Told, list, source};
+use super::asked::{Detail, list, source};
 use planner::answer::estimate;
 use planner::parse::parse_plan;
 use planner::search::{Choice, Search};
@@ -48,7 +48,7 @@ pub fn against(name: &str, text: &str) -> Result<Vec<Against>, String> {
 }
 
 fn one(row: &super::asked::Asked) -> Option<Against> {
-    let typed = row.told(Told::Typed).ok()?;
+    let typed = row.file_with(Detail::Typed).ok()?;
     let file = parse_plan(&typed.to_string()).ok()?;
     let answer = estimate(&file);
     let mut against = Against {

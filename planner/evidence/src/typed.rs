@@ -1,6 +1,6 @@
 //! Rows as plan files, answered by the `estimate` that users get: as a user would type them, and with all that they say.
 
-use super::asked::{List, Source, Told, list};
+use super::asked::{Detail, List, Source, list};
 use super::{Dataset, Scores, WorstRow, plan_of};
 use planner::answer::estimate_among;
 use planner::finding::Finding;
@@ -14,10 +14,10 @@ use planner::wire::{PlanFile, Verdict};
 /// A sentence, when the text is not in its source's format.
 pub(super) fn score(source: &Source, text: &str) -> Result<Vec<Dataset>, String> {
     let list = list(source, text)?;
-    Ok(source.told.iter().flat_map(|&told| score_told(source.name, told, &list)).collect())
+    Ok(source.details.iter().flat_map(|&detail| score_with(source.name, detail, &list)).collect())
 }
 
-fn score_told(name: &str, told: Told, list: &List) -> Vec<Dataset> {
+fn score_with(name: &str, detail: Detail, list: &List) -> Vec<Dataset> {
     let (mut steps, mut ranges) = (Scores::default(), Scores::default());
     steps.excluded = list.without;
     for label in &list.repeated {
@@ -32,12 +32,12 @@ fn score_told(name: &str, told: Told, list: &List) -> Vec<Dataset> {
             steps.notes.push(format!("{}: apart ({reason})", asked.label));
             continue;
         }
-        let file = asked.told(told).and_then(|file| match parse_plan(&file.to_string()) {
+        let file = asked.file_with(detail).and_then(|file| match parse_plan(&file.to_string()) {
             Ok(parsed) => Ok((chosen(parsed)?, file)),
             Err(_) => Err(plan_of(&file).err().unwrap_or_default()),
         });
         let (answer, file) = match file {
-            Ok((parsed, file)) => (estimate_among(&parsed, told.among()), file),
+            Ok((parsed, file)) => (estimate_among(&parsed, detail.among()), file),
             Err(reason) => {
                 steps.unmapped(&asked.label, &reason);
                 continue;
@@ -59,7 +59,7 @@ fn score_told(name: &str, told: Told, list: &List) -> Vec<Dataset> {
         }
         steps.rows.push(WorstRow { row: asked.label.clone(), error });
     }
-    let split = told.split();
+    let split = detail.split();
     if !told_no.is_empty() {
         let (count, all) = (told_no.len(), steps.errors.len());
         steps
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(fitted.n, answered.n);
         let mut errors: Vec<f64> = Vec::new();
         for asked in list(source(name).unwrap(), text).unwrap().rows {
-            let Ok(plan) = asked.told(Told::Run).and_then(|file| plan_of(&file)) else { continue };
+            let Ok(plan) = asked.file_with(Detail::Run).and_then(|file| plan_of(&file)) else { continue };
             if asked.excluded.is_none() {
                 errors.extend(time::answer(&plan).0.map(|time| time.step_seconds / asked.measured - 1.0));
             }

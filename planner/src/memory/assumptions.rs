@@ -12,7 +12,7 @@ use super::setting::{Kernel, PlanTerms};
 use super::stage::LayerTerms;
 use super::workspaces::cublas_workspace;
 use super::{by_runtime, fsdp2, interval};
-use crate::units::Wide;
+use crate::units::Quantity;
 
 const RULE: &str = "assumptions of the memory estimate";
 
@@ -30,7 +30,7 @@ pub(crate) fn spares_nothing(plan: &Plan) -> Option<Finding> {
     }
     let mut without = plan.clone();
     without.training.recompute = Granularity::None;
-    let kept = |plan: &Plan| -> Vec<(LayerKind, Wide)> {
+    let kept = |plan: &Plan| -> Vec<(LayerKind, Quantity)> {
         let terms = LayerTerms::new(plan);
         let saved = by_runtime::of(plan).saved;
         plan.model.layer_kinds().into_iter().map(|(kind, _)| (kind, saved(&terms, kind))).collect()

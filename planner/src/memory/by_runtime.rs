@@ -9,7 +9,7 @@ use crate::model::LayerKind;
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 use crate::shard::BufferShard;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// How a runtime's memory is counted.
 pub(super) struct Counting {
@@ -20,7 +20,7 @@ pub(super) struct Counting {
     /// Whether an update works on fp32 copies of gradients, and the bytes of an element of other copies that it makes.
     pub copies: fn(&Plan, &[BufferShard]) -> (bool, u64),
     /// What a layer of a kind saves.
-    pub saved: fn(&LayerTerms<'_>, LayerKind) -> Wide,
+    pub saved: fn(&LayerTerms<'_>, LayerKind) -> Quantity,
     /// What is taken for granted where a plan does not say.
     pub assumptions: fn(&Plan) -> Vec<Finding>,
     /// Within which an estimate is likely right.

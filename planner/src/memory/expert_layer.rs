@@ -4,10 +4,10 @@ use super::setting::PlanTerms;
 use super::{clamp, moe, workspaces};
 use crate::plan::Plan;
 use crate::shard::low_precision::quantised_bytes;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Bytes of an element of the product with the tokens' weights in its backward, three temporaries in fp32.
-const PRODUCT: Wide = Wide::of(3 * 4);
+const PRODUCT: Quantity = Quantity::of(3 * 4);
 
 /// The peak of a layer: weights with their kept copies, workspaces, what is saved, input and output, and the most of two
 /// moments. In forward the copies of tokens that its functions still hold; in the backward of the activation's product
@@ -15,15 +15,15 @@ const PRODUCT: Wide = Wide::of(3 * 4);
 pub fn expert_layer_bytes(plan: &Plan) -> u64 {
     let at = PlanTerms::new(plan);
     let Some(moe) = &plan.model.moe else { return 0 };
-    let (width, shared) = (Wide::from(moe.ffn_hidden_size), Wide::from(moe.shared_ffn_hidden_size));
-    let local = Wide::from(moe.experts) / Wide::from(plan.layout.ep).max(Wide::of(1));
+    let (width, shared) = (Quantity::from(moe.ffn_hidden_size), Quantity::from(moe.shared_ffn_hidden_size));
+    let local = Quantity::from(moe.experts) / Quantity::from(plan.layout.ep).max(Quantity::of(1));
     let matrices = plan.model.mlp_matrices();
     let quantised = at.hidden * matrices * (local * width + shared / at.tp);
-    let weights = at.size * (quantised + at.hidden * Wide::from(moe.experts));
+    let weights = at.size * (quantised + at.hidden * Quantity::from(moe.experts));
     let copies = quantised_bytes(plan, clamp(quantised));
     let saved = moe::experts(&at).saved.total() + 2 * at.stream();
     let product = PRODUCT * moe::routed_tokens(&at) * width;
     let second = at.size * at.hidden * local * width;
     let most = (product + second).max(moe::token_copies(&at));
-    clamp(weights + copies + Wide::from(workspaces::workspaces(plan)) + saved + most)
+    clamp(weights + copies + Quantity::from(workspaces::workspaces(plan)) + saved + most)
 }

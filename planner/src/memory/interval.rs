@@ -6,7 +6,7 @@ use crate::wire::{RankClass, Verdict};
 
 use super::outside::on_gpu;
 use super::{MOST, by_runtime, clamp};
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Reserved over allocated in torch's caching allocator: median of 344 rank readings (SimuMax, B200), min 1.007,
 /// max 1.093.
@@ -16,7 +16,7 @@ pub const RESERVED_OVER_ALLOCATED_MAX: (u64, u64) = (1093, 1000);
 
 fn ratio(bytes: u64, (over, under): (u64, u64)) -> u64 {
     let whole = bytes.checked_mul(over).map(|times| times / under);
-    whole.unwrap_or_else(|| clamp(Wide::from(bytes) * over / under)).min(MOST)
+    whole.unwrap_or_else(|| clamp(Quantity::from(bytes) * over / under)).min(MOST)
 }
 
 /// What the allocator takes from the device for so many allocated bytes: with what it is known to keep besides, or by

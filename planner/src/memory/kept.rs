@@ -25,7 +25,7 @@ use super::outside::outside_bytes;
 use super::parts::{LayerBytes, Saver};
 use super::setting::PlanTerms;
 use super::state::{self, loose_weight_gradient};
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Most kinds of layers, those that stay in the compute type counted apart.
 const SLOTS: usize = 32;
@@ -459,7 +459,7 @@ impl GridTerms {
         state.held = state::held_on_grid(plan, elements);
         let held = state.weights + state.gradients + state.optimizer;
         let load = (2 * state.weights + state.gradients).saturating_sub(held);
-        let embedding = Wide::from(plan.training.dtype.size()) * Wide::from(elements.embedding);
+        let embedding = Quantity::from(plan.training.dtype.size()) * Quantity::from(elements.embedding);
         GridTerms {
             always: (held + state.held.total()).float(),
             least: load.max(embedding).max(state.gradient_copies + state.update_copies).float(),

@@ -6,10 +6,10 @@ use crate::settings::Implementation;
 use super::parts::{LayerBytes, SavedBytes, Saver};
 use super::setting::PlanTerms;
 use super::{attention, mlp, moe, recurrent, unsplit};
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Input, output and statistics of a norm of the residual stream whose output matrices read.
-pub(super) fn norm(at: &PlanTerms<'_>) -> Wide {
+pub(super) fn norm(at: &PlanTerms<'_>) -> Quantity {
     at.stream() + at.widths.input(at.local * at.hidden) + at.statistic * at.local
 }
 
@@ -29,13 +29,13 @@ pub(super) fn layer(at: &PlanTerms<'_>, kind: LayerKind) -> LayerBytes {
         Mlp::Moe => moe::experts(at),
         Mlp::Linear | Mlp::None => LayerBytes::default(),
     };
-    let parts = Wide::from(mixer.is_some()) + Wide::from(kind.mlp != Mlp::None);
-    let shared = u64::from(model.branches == Branches::OneNorm && parts == Wide::of(2));
+    let parts = Quantity::from(mixer.is_some()) + Quantity::from(kind.mlp != Mlp::None);
+    let shared = u64::from(model.branches == Branches::OneNorm && parts == Quantity::of(2));
     let unnormed = u64::from(kind.unnormed && mixer.is_some());
-    let before = if model.no_pre_norms { Wide::ZERO } else { parts - Wide::from(shared + unnormed) };
+    let before = if model.no_pre_norms { Quantity::ZERO } else { parts - Quantity::from(shared + unnormed) };
     let norms = if model.post_norms { before + parts } else { before };
-    let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { Wide::ZERO };
-    let unsplit = if at.megatron() { unsplit::of_layer(at, kind) } else { Wide::ZERO };
+    let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { Quantity::ZERO };
+    let unsplit = if at.megatron() { unsplit::of_layer(at, kind) } else { Quantity::ZERO };
     let masks = masks + unsplit;
     let mut layer = mixed.then(fed).then(LayerBytes::saved(Saver::Norms, norms * norm(at) + masks));
     // The executor makes the norm again with its MLP or its experts: the norm's input is kept for the stream anyway.
@@ -66,11 +66,11 @@ pub(super) fn layer(at: &PlanTerms<'_>, kind: LayerKind) -> LayerBytes {
     if at.recomputes("layernorm") {
         let core = mixer.and_then(MixerRef::attention).map(Attention::core);
         let latent = core.is_some_and(|core| core.low.is_some());
-        let alone = Wide::from(latent) + Wide::from(kind.mlp == Mlp::Moe);
+        let alone = Quantity::from(latent) + Quantity::from(kind.mlp == Mlp::Moe);
         layer.recomputed += layer.saved.take(Saver::Norms, alone * at.widths.input(at.local * at.hidden));
     }
     layer.offloaded =
-        layer.offloaded.millionths(Wide::floor(at.plan.training.offload.fraction.clamp(0.0, 1.0) * 1e6));
+        layer.offloaded.millionths(Quantity::floor(at.plan.training.offload.fraction.clamp(0.0, 1.0) * 1e6));
     layer
 }
 

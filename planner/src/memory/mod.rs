@@ -62,14 +62,14 @@ use crate::plan::Plan;
 use crate::reduced::Nonuniform;
 use crate::settings::Strategy;
 use crate::shard;
-use crate::units::Wide;
+use crate::units::Quantity;
 use crate::wire::RankRole;
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass};
 
 /// Largest byte count of an answer: sums stay far from overflow, and no machine comes near.
 const MOST: u64 = 1 << 60;
 
-pub(crate) fn clamp(bytes: Wide) -> u64 {
+pub(crate) fn clamp(bytes: Quantity) -> u64 {
     u64::from(bytes).min(MOST)
 }
 
@@ -284,7 +284,7 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
 
 /// What activations and transients at the peak are made of.
 fn answer_parts(saved: &SavedBytes, held: &Held) -> Vec<MemoryPart> {
-    let part = |category: &str, name: &str, bytes: Wide| MemoryPart {
+    let part = |category: &str, name: &str, bytes: Quantity| MemoryPart {
         category: category.to_owned(),
         name: name.to_owned(),
         bytes: clamp(bytes),

@@ -6,31 +6,32 @@ use super::parts::{LayerBytes, Saver};
 use super::setting::PlanTerms;
 use super::unsplit;
 use crate::settings::Dispatcher;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Temporaries in fp32 of the backward of the product with the tokens' weights, without the fused kernel.
-const PRODUCT_TEMPORARIES: Wide = Wide::of(3);
+const PRODUCT_TEMPORARIES: Quantity = Quantity::of(3);
 
 /// The load factor is at most a few; thousandths keep it exact and the same on every platform.
-const LOAD_PARTS: Wide = Wide::of(1000);
+const LOAD_PARTS: Quantity = Quantity::of(1000);
 
 /// Te: tokens that reach the experts of the busiest rank. A capacity bounds them; padded to it they are exactly that.
-pub(super) fn routed_tokens(at: &PlanTerms<'_>) -> Wide {
-    let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
+pub(super) fn routed_tokens(at: &PlanTerms<'_>) -> Quantity {
+    let Some(moe) = &at.plan.model.moe else { return Quantity::ZERO };
     let training = &at.plan.training.moe;
     let load = match training.capacity_factor {
         Some(capacity) if training.pad_to_capacity => capacity,
         Some(capacity) => capacity.min(training.load_imbalance),
         None => training.load_imbalance,
     };
-    let load = Wide::floor(load.clamp(0.0, 1e6) * LOAD_PARTS.float());
-    let chosen = at.local * Wide::from(moe.top_k) * Wide::from(at.plan.layout.etp) * load / LOAD_PARTS;
+    let load = Quantity::floor(load.clamp(0.0, 1e6) * LOAD_PARTS.float());
+    let chosen =
+        at.local * Quantity::from(moe.top_k) * Quantity::from(at.plan.layout.etp) * load / LOAD_PARTS;
     match moe.identity_experts {
         0 => chosen,
         // Choices that hand a token on send it nowhere.
         identity => {
-            let choices = Wide::from(moe.experts.saturating_add(identity));
-            chosen.div_ceil(choices) * Wide::from(moe.experts)
+            let choices = Quantity::from(moe.experts.saturating_add(identity));
+            chosen.div_ceil(choices) * Quantity::from(moe.experts)
         }
     }
 }
@@ -38,9 +39,14 @@ pub(super) fn routed_tokens(at: &PlanTerms<'_>) -> Wide {
 /// What the executor keeps of a router and of the way of tokens to experts: logits in fp32 (fp64 for fp64), and as whole
 /// numbers of eight bytes the chosen experts and the order of sending; of each row its place, and its weight like the
 /// logits.
-fn executor_routing(at: &PlanTerms<'_>, experts: Wide, top_k: Wide, routed: Wide) -> (Wide, Wide) {
-    const INDEX: Wide = Wide::of(8);
-    let exact = at.size.max(Wide::of(4));
+fn executor_routing(
+    at: &PlanTerms<'_>,
+    experts: Quantity,
+    top_k: Quantity,
+    routed: Quantity,
+) -> (Quantity, Quantity) {
+    const INDEX: Quantity = Quantity::of(8);
+    let exact = at.size.max(Quantity::of(4));
     (at.local * (exact * experts + 2 * INDEX * top_k), routed * (INDEX + exact))
 }
 
@@ -50,11 +56,11 @@ fn executor_routing(at: &PlanTerms<'_>, experts: Wide, top_k: Wide, routed: Wide
 /// All-to-all's are tokens by choice, received, sorted (which the first matrix saves, unless it saves 8 bits) and computed.
 /// The fused dispatchers hold what was received and what goes back once for each rank, and what was computed. In 8 bits
 /// every expert's tokens are padded to whole blocks before the first matrix, and cut again.
-pub(super) fn token_copies(at: &PlanTerms<'_>) -> Wide {
-    let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
-    let stream = at.size * moe.latent_size.map_or(at.hidden, Wide::from);
-    let (routed, sent) = (routed_tokens(at), at.local * Wide::from(moe.top_k));
-    let quantised = Wide::from(at.widths.quantised);
+pub(super) fn token_copies(at: &PlanTerms<'_>) -> Quantity {
+    let Some(moe) = &at.plan.model.moe else { return Quantity::ZERO };
+    let stream = at.size * moe.latent_size.map_or(at.hidden, Quantity::from);
+    let (routed, sent) = (routed_tokens(at), at.local * Quantity::from(moe.top_k));
+    let quantised = Quantity::from(at.widths.quantised);
     match at.plan.dispatcher() {
         Dispatcher::Flex => stream * (routed * (1 + quantised) + distinct_tokens(at)),
         _ => stream * (routed * (2 + 3 * quantised) + sent),
@@ -63,30 +69,30 @@ pub(super) fn token_copies(at: &PlanTerms<'_>) -> Wide {
 
 /// Tokens that some expert of a rank wants, each once, when all choices are as likely: of the other ranks' tokens as
 /// many come as go.
-fn distinct_tokens(at: &PlanTerms<'_>) -> Wide {
-    let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
+fn distinct_tokens(at: &PlanTerms<'_>) -> Quantity {
+    let Some(moe) = &at.plan.model.moe else { return Quantity::ZERO };
     let ranks = at.plan.layout.ep.max(1) as f64;
     // Tokens of all ranks times the chance that one of a token's choices is here.
     let missed = libm::pow(1.0 - 1.0 / ranks, moe.top_k as f64);
-    let share = Wide::floor(ranks * (1.0 - missed) * LOAD_PARTS.float());
-    at.local * share.min(Wide::from(moe.top_k) * LOAD_PARTS) / LOAD_PARTS
+    let share = Quantity::floor(ranks * (1.0 - missed) * LOAD_PARTS.float());
+    at.local * share.min(Quantity::from(moe.top_k) * LOAD_PARTS) / LOAD_PARTS
 }
 
 /// The most of the executor's backward of a mixture over what is saved, where gradients of weights stay until all of their unit are
 /// there, or are added to others at once.
-pub(super) fn executor_backward(at: &PlanTerms<'_>, stay: bool) -> Wide {
-    let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
-    let stream = moe.latent_size.map_or(at.hidden, Wide::from);
-    let width = Wide::from(moe.ffn_hidden_size) / Wide::from(at.plan.layout.etp);
-    let shared = Wide::from(moe.shared_ffn_hidden_size) / at.tp;
+pub(super) fn executor_backward(at: &PlanTerms<'_>, stay: bool) -> Quantity {
+    let Some(moe) = &at.plan.model.moe else { return Quantity::ZERO };
+    let stream = moe.latent_size.map_or(at.hidden, Quantity::from);
+    let width = Quantity::from(moe.ffn_hidden_size) / Quantity::from(at.plan.layout.etp);
+    let shared = Quantity::from(moe.shared_ffn_hidden_size) / at.tp;
     let routed = native::experts_backward(at, routed_tokens(at), stream, width, (shared, stay));
-    if shared == Wide::ZERO { routed } else { routed.max(native::mlp_backward(at, shared, stay)) }
+    if shared == Quantity::ZERO { routed } else { routed.max(native::mlp_backward(at, shared, stay)) }
 }
 
 /// Rows of tokens that the busiest rank's experts are sent.
-pub(super) fn sent_rows(at: &PlanTerms<'_>) -> Wide {
+pub(super) fn sent_rows(at: &PlanTerms<'_>) -> Quantity {
     let latent = at.plan.model.moe.as_ref().and_then(|moe| moe.latent_size);
-    at.size * routed_tokens(at) * latent.map_or(at.hidden, Wide::from)
+    at.size * routed_tokens(at) * latent.map_or(at.hidden, Quantity::from)
 }
 
 /// A mixture of experts, without its norm.
@@ -94,21 +100,23 @@ pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
     let Some(moe) = &at.plan.model.moe else { return LayerBytes::default() };
     let (size, layout) = (at.size, &at.plan.layout);
     let training = &at.plan.training.moe;
-    let experts = Wide::from(moe.experts);
+    let experts = Quantity::from(moe.experts);
     let routed = routed_tokens(at);
-    let width = Wide::from(moe.ffn_hidden_size) / Wide::from(layout.etp);
+    let width = Quantity::from(moe.ffn_hidden_size) / Quantity::from(layout.etp);
     let first = at.plan.model.first_matrices();
     // Experts in a latent stream see its width; the stream before and after the experts is kept beside.
-    let stream = moe.latent_size.map_or(at.hidden, Wide::from);
+    let stream = moe.latent_size.map_or(at.hidden, Quantity::from);
     let native = at.plan.is_computed_by_the_worker();
     let latent = match moe.latent_size {
-        None => Wide::ZERO,
+        None => Quantity::ZERO,
         // The executor keeps the sum that is projected back, and its norm's input, but not what it sent.
-        Some(latent) if native => (1 + Wide::from(moe.latent_norm)) * size * at.local * Wide::from(latent),
-        Some(latent) => 2 * size * at.local * Wide::from(latent),
+        Some(latent) if native => {
+            (1 + Quantity::from(moe.latent_norm)) * size * at.local * Quantity::from(latent)
+        }
+        Some(latent) => 2 * size * at.local * Quantity::from(latent),
     };
     let (router, permutation) = if native {
-        executor_routing(at, experts, Wide::from(moe.top_k), routed)
+        executor_routing(at, experts, Quantity::from(moe.top_k), routed)
     } else {
         (3 * 4 * at.local * experts + at.local * experts, 4 * at.local * (2 * experts + 1) + 8 * routed)
     };
@@ -118,14 +126,14 @@ pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
     // Without the fused kernel the product with the tokens' weights keeps the activation's output too.
     let loose = at.megatron() && !training.fused_activation;
     // So does that of the activated gate with the other half.
-    let product = if loose { first * size * routed * width } else { Wide::ZERO };
+    let product = if loose { first * size * routed * width } else { Quantity::ZERO };
     let again = at.recomputes("moe");
     let activation_again = again || at.recomputes("moe_act");
     let mut bytes = LayerBytes::default();
     bytes.keep(Saver::Router, router + permutation, again);
     bytes.keep(Saver::Experts, input + between + latent, again);
     bytes.keep(Saver::Experts, activated + product, activation_again);
-    let mut shared = mlp::kept(at, at.full, Wide::from(moe.shared_ffn_hidden_size) / at.tp);
+    let mut shared = mlp::kept(at, at.full, Quantity::from(moe.shared_ffn_hidden_size) / at.tp);
     if moe.shared_gate {
         // The gate, and the output before it.
         shared += size * at.local * (at.hidden + 1);
@@ -136,8 +144,8 @@ pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
         bytes.keep(Saver::Norms, 3 * at.stream() + 4 * at.statistic * at.local, again);
     }
     if at.megatron() {
-        let kept =
-            if again { 0 } else { 2 } + if activation_again { Wide::ZERO } else { 1 + Wide::from(loose) };
+        let kept = if again { 0 } else { 2 }
+            + if activation_again { Quantity::ZERO } else { 1 + Quantity::from(loose) };
         bytes.saved.put(Saver::Experts, unsplit::of_experts(at, kept, input.min(between)));
     }
     if at.offloads("expert_fc1") {
@@ -148,7 +156,7 @@ pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
     }
     let backward = size * routed * (2 * width + 4 * stream);
     // The product's backward works in fp32 (published peaks of one layer).
-    let product = if loose { PRODUCT_TEMPORARIES * 4 * routed * width } else { Wide::ZERO };
+    let product = if loose { PRODUCT_TEMPORARIES * 4 * routed * width } else { Quantity::ZERO };
     bytes.backward = backward.max(product);
     if native {
         bytes.backward = executor_backward(at, native::gradients_stay(at.plan));
@@ -156,7 +164,7 @@ pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
     bytes.forward = if at.megatron() && at.widths.quantised {
         token_copies(at)
     } else {
-        size * (routed * stream + at.local * Wide::from(moe.top_k) * stream)
+        size * (routed * stream + at.local * Quantity::from(moe.top_k) * stream)
     };
     bytes
 }

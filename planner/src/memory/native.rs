@@ -8,7 +8,7 @@ use crate::model::{Activation, QkNorm};
 use crate::plan::Plan;
 
 use super::setting::PlanTerms;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Whether weight gradients of a micro batch wait until others have gone through.
 pub(super) fn is_split(plan: &Plan) -> bool {
@@ -20,13 +20,17 @@ pub const ADDED_AT_ONCE: u64 = 1 << 16;
 
 /// The copy of so many elements of a gradient that are added to main gradients of another type. A GPU needs none, and units keep
 /// gradients as they are until their reduction.
-pub(super) fn added(at: &PlanTerms<'_>, elements: Wide) -> Wide {
+pub(super) fn added(at: &PlanTerms<'_>, elements: Quantity) -> Quantity {
     let (plan, kept) = (at.plan, at.plan.training.grad_dtype);
     let copies = !plan.runtime.facts().shards_parameters
         && plan.is_computed_by_the_worker()
         && kept != plan.training.dtype
         && plan.cluster.gpu.capacity_bytes.is_none();
-    if copies { Wide::from(kept.size()) * elements.min(Wide::from(ADDED_AT_ONCE)) } else { Wide::ZERO }
+    if copies {
+        Quantity::from(kept.size()) * elements.min(Quantity::from(ADDED_AT_ONCE))
+    } else {
+        Quantity::ZERO
+    }
 }
 
 /// Whether gradients of weights stay until all of their unit are there, beside the rest of a backward.
@@ -38,39 +42,39 @@ pub(super) fn gradients_stay(plan: &Plan) -> bool {
 /// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a
 /// gated one, what is doubled and squared of a squared ReLU, both halves within their bounds, and what libtorch keeps of an
 /// xIELU that is made again, with the gradients on their way.
-fn unit_tensors(at: &PlanTerms<'_>) -> Wide {
+fn unit_tensors(at: &PlanTerms<'_>) -> Quantity {
     let bounded = at.plan.model.gated && at.plan.model.activation_limit.is_some();
-    let within = Wide::of(if bounded { 2 } else { 0 });
+    let within = Quantity::of(if bounded { 2 } else { 0 });
     within
         + match (at.plan.model.gated, at.plan.model.activation) {
-            (true, Activation::SquaredRelu) => Wide::of(5),
-            (true, _) => Wide::of(4),
-            (false, Activation::SquaredRelu) => Wide::of(3),
-            (false, Activation::Xielu) => Wide::of(7),
-            (false, _) => Wide::of(1),
+            (true, Activation::SquaredRelu) => Quantity::of(5),
+            (true, _) => Quantity::of(4),
+            (false, Activation::SquaredRelu) => Quantity::of(3),
+            (false, Activation::Xielu) => Quantity::of(7),
+            (false, _) => Quantity::of(1),
         }
 }
 
 /// Joined slices of the sequence, where they are joined at all.
-fn joined(at: &PlanTerms<'_>) -> Wide {
-    if at.plan.layout.sp && at.tp > Wide::of(1) { at.size * at.full * at.hidden } else { Wide::ZERO }
+fn joined(at: &PlanTerms<'_>) -> Quantity {
+    if at.plan.layout.sp && at.tp > Quantity::of(1) { at.size * at.full * at.hidden } else { Quantity::ZERO }
 }
 
 /// The most of the backward of an MLP of `width` columns on this rank over what is saved, where gradients of weights stay until all
 /// of their unit are there, or are added to others at once.
-pub(super) fn mlp_backward(at: &PlanTerms<'_>, width: Wide, stay: bool) -> Wide {
+pub(super) fn mlp_backward(at: &PlanTerms<'_>, width: Quantity, stay: bool) -> Quantity {
     let (stream, joined) = (at.stream(), joined(at));
     let unit = at.size * at.full * width;
     let first = at.plan.model.first_matrices();
     let weights = at.size * at.hidden * width;
     let split = is_split(at.plan);
-    let second_weight = if split { Wide::ZERO } else { weights };
-    let stays = if stay { weights } else { Wide::ZERO };
+    let second_weight = if split { Quantity::ZERO } else { weights };
+    let stays = if stay { weights } else { Quantity::ZERO };
     // The second matrix: gradients of its output and input, and of its weight.
     let second = stream + joined + unit + second_weight;
     let second = second.max(stream + second_weight + added(at, at.hidden * width));
     // The unit: the gradient of its output in place of the input that the second matrix gave back.
-    let kept = if split { unit + joined } else { Wide::ZERO };
+    let kept = if split { unit + joined } else { Quantity::ZERO };
     let middle = stream + kept + unit_tensors(at) * unit + stays;
     // The first matrix, whose output has been given back too. Of a split backward it is when weight gradients are made.
     let first_weight = joined + first * weights + stays;
@@ -82,11 +86,11 @@ pub(super) fn mlp_backward(at: &PlanTerms<'_>, width: Wide, stay: bool) -> Wide 
 
 /// Cosines and sines of a micro batch's positions, which every chunk has made for itself: of each rotation that the
 /// model's layers have, half of its channels each; of each sequence by itself where documents begin elsewhere in each.
-pub(super) fn rotation_tables(at: &PlanTerms<'_>) -> Wide {
+pub(super) fn rotation_tables(at: &PlanTerms<'_>) -> Quantity {
     let channels: u64 = at.plan.model.rotations().iter().map(|rotation| rotation.width).sum();
     let positions =
-        at.seq / at.cp * if at.plan.run.documents.reset_positions { at.batch } else { Wide::of(1) };
-    at.size * positions * Wide::from(channels)
+        at.seq / at.cp * if at.plan.run.documents.reset_positions { at.batch } else { Quantity::of(1) };
+    at.size * positions * Quantity::from(channels)
 }
 
 /// What norms of queries and keys keep beside what is packed behind them, for so many heads of queries and of keys with so many
@@ -98,23 +102,23 @@ pub(super) fn rotation_tables(at: &PlanTerms<'_>) -> Wide {
 pub(super) fn head_norms(
     at: &PlanTerms<'_>,
     kind: QkNorm,
-    [queries, keys]: [Wide; 2],
-    [dim, value]: [Wide; 2],
-) -> Wide {
-    let exact = at.size.max(Wide::of(4));
+    [queries, keys]: [Quantity; 2],
+    [dim, value]: [Quantity; 2],
+) -> Quantity {
+    let exact = at.size.max(Quantity::of(4));
     let normed = at.full * (queries + keys) * dim;
     let projected = normed + at.full * keys * value;
-    let apart = if keys > Wide::of(1) { at.full * queries * dim } else { Wide::ZERO };
+    let apart = if keys > Quantity::of(1) { at.full * queries * dim } else { Quantity::ZERO };
     let given = at.size * (projected + apart);
     let [each, statistics] = [exact, at.size].map(|size| size * at.full * (queries + keys));
     let one_kernel = at.plan.cluster.gpu.capacity_bytes.is_some();
     match kind {
-        QkNorm::None => Wide::ZERO,
+        QkNorm::None => Quantity::ZERO,
         QkNorm::Full => at.size * projected + 2 * exact * at.full,
         QkNorm::PerHead | QkNorm::Plain if one_kernel => given + each,
         QkNorm::PerHead | QkNorm::Plain => {
             let given = if exact == at.size { given } else { exact * normed };
-            given + if kind == QkNorm::PerHead { exact * normed } else { Wide::ZERO } + each
+            given + if kind == QkNorm::PerHead { exact * normed } else { Quantity::ZERO } + each
         }
         // Mean and one over the deviation are in the type of the stream.
         QkNorm::PerHeadLayer => given + 2 * statistics,
@@ -123,8 +127,8 @@ pub(super) fn head_norms(
 }
 
 /// Numbers of tokens, and whether each is in this rank's slice of the vocabulary, for the embedding's backward.
-pub(super) fn token_numbers(at: &PlanTerms<'_>) -> Wide {
-    const NUMBER: Wide = Wide::of(8);
+pub(super) fn token_numbers(at: &PlanTerms<'_>) -> Quantity {
+    const NUMBER: Quantity = Quantity::of(8);
     (NUMBER + at.size) * at.full
 }
 
@@ -132,14 +136,14 @@ pub(super) fn token_numbers(at: &PlanTerms<'_>) -> Wide {
 /// shared experts, whose backward is before theirs, so many columns, and whether gradients of their weights stay.
 pub(super) fn experts_backward(
     at: &PlanTerms<'_>,
-    routed: Wide,
-    stream: Wide,
-    width: Wide,
-    (shared, stay): (Wide, bool),
-) -> Wide {
+    routed: Quantity,
+    stream: Quantity,
+    width: Quantity,
+    (shared, stay): (Quantity, bool),
+) -> Quantity {
     let (tokens, unit) = (at.size * routed * stream, at.size * routed * width);
-    let experts = Wide::from(at.plan.model.moe.as_ref().map_or(0, |moe| moe.experts));
-    let local = experts / Wide::from(at.plan.layout.ep).max(Wide::of(1));
+    let experts = Quantity::from(at.plan.model.moe.as_ref().map_or(0, |moe| moe.experts));
+    let local = experts / Quantity::from(at.plan.layout.ep).max(Quantity::of(1));
     let first = at.plan.model.first_matrices();
     // Gradients of all experts' weights are made before they are added.
     let weights = at.size * local * (first + 1) * stream * width;
@@ -148,23 +152,23 @@ pub(super) fn experts_backward(
     let back = at.stream() + 4 * tokens;
     let made = 2 * at.stream() + tokens + weights;
     let most = middle.max(back).max(if is_split(at.plan) { weights } else { made });
-    if shared == Wide::ZERO {
+    if shared == Quantity::ZERO {
         return most;
     }
     // The gradient of shared experts' input, and of their weights where those stay, in place of what they kept.
-    let of_weights = if stay { at.size * at.hidden * (first + 1) * shared } else { Wide::ZERO };
+    let of_weights = if stay { at.size * at.hidden * (first + 1) * shared } else { Quantity::ZERO };
     (most + at.stream() + of_weights).saturating_sub(super::mlp::kept(at, at.full, shared))
 }
 
 /// Temporaries of the backward of a norm of the stream, beside its input, the gradient of its output and that of the stream. By
 /// single operations, as on a CPU, they are in fp32 at least: the normed values, the gradient where it is not in that type yet,
 /// what it is times the weight, three steps of what is made of that, and the result in its own type. One kernel has its result alone.
-pub(super) fn norm_backward(at: &PlanTerms<'_>) -> Wide {
-    const ON_GPU: Wide = Wide::of(3);
+pub(super) fn norm_backward(at: &PlanTerms<'_>) -> Quantity {
+    const ON_GPU: Quantity = Quantity::of(3);
     if at.plan.cluster.gpu.capacity_bytes.is_some() {
         return ON_GPU * at.stream();
     }
-    let exact = at.size.max(Wide::of(4));
-    let wide = at.stream() * exact / at.size.max(Wide::of(1));
+    let exact = at.size.max(Quantity::of(4));
+    let wide = at.stream() * exact / at.size.max(Quantity::of(1));
     if exact == at.size { 5 * wide } else { 6 * wide + at.stream() }
 }

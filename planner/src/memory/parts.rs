@@ -1,6 +1,6 @@
 //! Bytes of activations, kept apart by the module that saves them.
 
-use crate::units::Wide;
+use crate::units::Quantity;
 use std::ops::{Add, AddAssign, Sub};
 
 /// What saves an activation.
@@ -44,35 +44,35 @@ pub const PARTS: [(Saver, &str); 10] = [
 
 /// Bytes by part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SavedBytes([Wide; PARTS.len()]);
+pub struct SavedBytes([Quantity; PARTS.len()]);
 
 impl SavedBytes {
     /// So many bytes of one part.
-    pub fn of(part: Saver, bytes: Wide) -> SavedBytes {
+    pub fn of(part: Saver, bytes: Quantity) -> SavedBytes {
         let mut saved = SavedBytes::default();
         saved.put(part, bytes);
         saved
     }
 
     /// Adds bytes of one part.
-    pub fn put(&mut self, part: Saver, bytes: Wide) {
+    pub fn put(&mut self, part: Saver, bytes: Quantity) {
         self.0[part as usize] += bytes;
     }
 
     /// Bytes of one part.
-    pub fn get(&self, part: Saver) -> Wide {
+    pub fn get(&self, part: Saver) -> Quantity {
         self.0[part as usize]
     }
 
     /// Takes bytes of one part away, at most what is there.
-    pub fn take(&mut self, part: Saver, bytes: Wide) -> Wide {
+    pub fn take(&mut self, part: Saver, bytes: Quantity) -> Quantity {
         let taken = bytes.min(self.0[part as usize]);
         self.0[part as usize] -= taken;
         taken
     }
 
     /// So many millionths of it.
-    pub(crate) fn millionths(&self, count: Wide) -> SavedBytes {
+    pub(crate) fn millionths(&self, count: Quantity) -> SavedBytes {
         SavedBytes(self.0.map(|bytes| bytes * count / 1_000_000))
     }
 
@@ -86,12 +86,12 @@ impl SavedBytes {
     }
 
     /// Of all parts.
-    pub fn total(&self) -> Wide {
+    pub fn total(&self) -> Quantity {
         self.0.iter().sum()
     }
 
     /// The same, so many times.
-    pub fn times(&self, count: Wide) -> SavedBytes {
+    pub fn times(&self, count: Quantity) -> SavedBytes {
         SavedBytes(self.0.map(|bytes| bytes * count))
     }
 }
@@ -130,18 +130,18 @@ pub struct LayerBytes {
     /// Saved from forward to backward.
     pub saved: SavedBytes,
     /// Recomputed in backward, so alive for one layer at a time.
-    pub recomputed: Wide,
+    pub recomputed: Quantity,
     /// Of what is saved, bytes that wait on the host (not taken off yet).
     pub offloaded: SavedBytes,
     /// Largest temporary of its forward, beside what it saves.
-    pub forward: Wide,
+    pub forward: Quantity,
     /// Largest temporary of its backward.
-    pub backward: Wide,
+    pub backward: Quantity,
 }
 
 impl LayerBytes {
     /// Saved bytes of one part and nothing else.
-    pub fn saved(part: Saver, bytes: Wide) -> LayerBytes {
+    pub fn saved(part: Saver, bytes: Quantity) -> LayerBytes {
         LayerBytes { saved: SavedBytes::of(part, bytes), ..LayerBytes::default() }
     }
 
@@ -157,7 +157,7 @@ impl LayerBytes {
     }
 
     /// Bytes of a part that are recomputed instead of saved when `again`.
-    pub fn keep(&mut self, part: Saver, bytes: Wide, again: bool) {
+    pub fn keep(&mut self, part: Saver, bytes: Quantity, again: bool) {
         if again {
             self.recomputed += bytes;
         } else {
@@ -166,12 +166,12 @@ impl LayerBytes {
     }
 
     /// Marks saved bytes of a part as waiting on the host.
-    pub fn offload(&mut self, part: Saver, bytes: Wide) {
+    pub fn offload(&mut self, part: Saver, bytes: Quantity) {
         self.offloaded.put(part, bytes.min(self.saved.get(part)));
     }
 
     /// Everything of the layer alive at once.
-    pub fn whole(&self) -> Wide {
+    pub fn whole(&self) -> Quantity {
         self.saved.total() + self.recomputed
     }
 }

@@ -7,7 +7,7 @@ use super::stage::{Activations, LayerTerms};
 use super::state::{Static, loose_weight_gradient};
 use super::workspaces::cublas_workspace;
 use crate::shard::StageElements;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Writing whole tensors, as other frameworks read them: now and then, so it does not count for the peak of a step.
 /// Megatron-Core's own checkpoints are written slice by slice and take nothing on the GPU.
@@ -21,16 +21,16 @@ pub struct Phase {
     /// Saved activations that are alive.
     pub activations: SavedBytes,
     /// Everything else in the allocator, beside weights, gradients, optimizer state and what is held.
-    pub transient: Wide,
+    pub transient: Quantity,
     /// Bytes of the main gradients that don't exist yet or any more.
-    pub absent_gradients: Wide,
+    pub absent_gradients: Quantity,
     /// Bytes that the allocator keeps from earlier and that nothing in this phase can use, where that is known.
-    pub cached: Wide,
+    pub cached: Quantity,
 }
 
 impl Phase {
     /// All of it.
-    pub fn total(&self) -> Wide {
+    pub fn total(&self) -> Quantity {
         (self.activations.total() + self.transient).saturating_sub(self.absent_gradients)
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn replicated(
 ) -> Vec<Phase> {
     let native = plan.is_computed_by_the_worker();
     let weight_gradient = loose_weight_gradient(plan, elements);
-    let size = Wide::from(plan.training.dtype.size());
+    let size = Quantity::from(plan.training.dtype.size());
     let mut found = Vec::with_capacity(7);
     let mut put = |name, activations, transient| {
         found.push(Phase { name, activations, transient, ..Phase::default() });
@@ -64,7 +64,7 @@ pub(super) fn replicated(
     put("backward", parts.saved, parts.again + parts.backward + parts.head_kept + weight_gradient);
     if !native {
         // The embedding's gradient is made whole, in the compute type, when no activation is left.
-        put("gradient reduction", SavedBytes::default(), size * Wide::from(elements.embedding));
+        put("gradient reduction", SavedBytes::default(), size * Quantity::from(elements.embedding));
     }
     let update = if native {
         executor_update(plan, elements, state)
@@ -77,7 +77,7 @@ pub(super) fn replicated(
         put(
             EXPORT,
             SavedBytes::default(),
-            2 * size * Wide::from(elements.largest) * Wide::from(plan.layout.tp),
+            2 * size * Quantity::from(elements.largest) * Quantity::from(plan.layout.tp),
         );
     }
     found
@@ -86,16 +86,16 @@ pub(super) fn replicated(
 /// Elements that the executor updates at a time.
 pub(super) const UPDATED_AT_ONCE: u64 = 1 << 22;
 /// Temporaries of an update by Adam, in the type of the moments: the gradient and its square, then what is divided.
-const UPDATE_TEMPORARIES: Wide = Wide::of(2);
+const UPDATE_TEMPORARIES: Quantity = Quantity::of(2);
 
 /// Temporaries of the executor's update of its largest parameter.
-fn executor_update(plan: &Plan, elements: &StageElements, state: &Static) -> Wide {
-    let exact = Wide::from(plan.training.optimizer.exp_avg_dtype.size());
+fn executor_update(plan: &Plan, elements: &StageElements, state: &Static) -> Quantity {
+    let exact = Quantity::from(plan.training.optimizer.exp_avg_dtype.size());
     let largest = elements.largest.max(elements.embedding).min(state.largest_state).min(UPDATED_AT_ONCE);
-    UPDATE_TEMPORARIES * exact * Wide::from(largest)
+    UPDATE_TEMPORARIES * exact * Quantity::from(largest)
 }
 
-fn static_bytes(state: &Static) -> Wide {
+fn static_bytes(state: &Static) -> Quantity {
     state.weights + state.gradients + state.optimizer
 }
 
@@ -108,7 +108,7 @@ pub(super) fn peak(phases: &[Phase]) -> Option<&Phase> {
 }
 
 /// What is allocated after a step of Megatron-Core: everything static, with what the step leaves behind until the next.
-pub(super) fn after_step(terms: &LayerTerms<'_>, state: &Static, parts: &Activations) -> Wide {
+pub(super) fn after_step(terms: &LayerTerms<'_>, state: &Static, parts: &Activations) -> Quantity {
     static_bytes(state) + state.held.total() + state.gradient_copies + terms.left_after_step(parts)
 }
 
@@ -119,15 +119,16 @@ pub(super) fn first_step(
     state: &Static,
     parts: &Activations,
     phases: &[Phase],
-) -> Wide {
+) -> Quantity {
     let plan = terms.at.plan;
     let always = static_bytes(state) + state.held.total();
     let late = |name: &str| matches!(name, "optimizer" | EXPORT);
     let one_handle = |name: &str| plan.microbatches() == 1 && matches!(name, "forward" | "head");
     let before = phases.iter().filter(|phase| !late(phase.name)).map(|phase| {
-        let handle = if one_handle(phase.name) { Wide::from(cublas_workspace(plan)) } else { Wide::ZERO };
-        let dummy = if one_handle(phase.name) { state.held.dummy_weight_gradients } else { Wide::ZERO };
+        let handle =
+            if one_handle(phase.name) { Quantity::from(cublas_workspace(plan)) } else { Quantity::ZERO };
+        let dummy = if one_handle(phase.name) { state.held.dummy_weight_gradients } else { Quantity::ZERO };
         (always + phase.total()).saturating_sub(state.moments + handle + dummy)
     });
-    before.max().unwrap_or(Wide::ZERO).max(after_step(terms, state, parts))
+    before.max().unwrap_or(Quantity::ZERO).max(after_step(terms, state, parts))
 }

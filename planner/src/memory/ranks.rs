@@ -6,7 +6,7 @@ use super::state::{self, Static};
 use super::{by_runtime, fsdp2, megatron_fsdp, workspaces};
 use crate::plan::Plan;
 use crate::shard::{Holders, holders, megatron};
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// What a rank has, for its class.
 pub(super) struct Rank {
@@ -15,7 +15,7 @@ pub(super) struct Rank {
     pub state: Static,
     pub phases: Vec<Phase>,
     /// After a step and up to the end of the first one, where Megatron-Core's rules say.
-    pub ends: Option<[Wide; 2]>,
+    pub ends: Option<[Quantity; 2]>,
 }
 
 /// Of Megatron-Core.
@@ -87,8 +87,8 @@ pub(super) fn sharded_ranks(terms: &LayerTerms<'_>, stage: u64, state: &StageSta
     };
     let plan = terms.at.plan;
     let workspaces = match plan.software.builds_on_megatron_core() {
-        true => Wide::from(workspaces::workspaces(plan)),
-        false => Wide::ZERO,
+        true => Quantity::from(workspaces::workspaces(plan)),
+        false => Quantity::ZERO,
     };
     let of = |&(first_rank, count, mut state): &Sharded| {
         state.held.workspaces = workspaces;

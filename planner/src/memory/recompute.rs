@@ -11,7 +11,7 @@ use crate::settings::Granularity;
 
 use super::parts::{LayerBytes, SavedBytes, Saver};
 use super::stage::LayerTerms;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Bytes of a chunk for one micro batch; `recomputed` is the most that is alive again at once.
 pub(super) fn chunk_bytes(terms: &LayerTerms<'_>, chunk: &Chunk) -> LayerBytes {
@@ -36,7 +36,7 @@ pub(super) fn chunk_bytes(terms: &LayerTerms<'_>, chunk: &Chunk) -> LayerBytes {
 }
 
 /// Bytes of a chunk that go to the host in one micro batch's forward, and come back in its backward.
-pub(super) fn offloaded(terms: &LayerTerms<'_>, chunk: &Chunk) -> Wide {
+pub(super) fn offloaded(terms: &LayerTerms<'_>, chunk: &Chunk) -> Quantity {
     let training = &terms.at.plan.training;
     let layers = chunk.layers.end.saturating_sub(chunk.layers.start);
     // Whole layers that are computed again keep nothing that could wait.
@@ -47,9 +47,9 @@ pub(super) fn offloaded(terms: &LayerTerms<'_>, chunk: &Chunk) -> Wide {
     };
     let middle = chunk.layers.start + again + waiting(terms, &chunk.layers).min(layers - again);
     let whole = terms.layers(chunk.layers.start + again..middle);
-    let whole: Wide = whole.map(|(count, layer)| layer.saved.total() * Wide::from(count)).sum();
+    let whole: Quantity = whole.map(|(count, layer)| layer.saved.total() * Quantity::from(count)).sum();
     let kept = terms.layers(middle..chunk.layers.end);
-    let kept: Wide = kept.map(|(count, layer)| layer.offloaded.total() * Wide::from(count)).sum();
+    let kept: Quantity = kept.map(|(count, layer)| layer.offloaded.total() * Quantity::from(count)).sum();
     whole + kept
 }
 
@@ -76,9 +76,9 @@ fn kept(terms: &LayerTerms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes 
 }
 
 /// Bytes of a checkpoint: the residual stream, or this rank's slice of it.
-fn checkpoint(terms: &LayerTerms<'_>) -> Wide {
+fn checkpoint(terms: &LayerTerms<'_>) -> Quantity {
     let split = terms.at.megatron() && terms.at.plan.training.distribute_saved_activations;
-    terms.at.stream() / if split { terms.at.tp } else { Wide::of(1) }
+    terms.at.stream() / if split { terms.at.tp } else { Quantity::of(1) }
 }
 
 /// Layers of which only the inputs of `checkpoints` groups of `group` layers are kept.
@@ -91,21 +91,21 @@ fn checkpointed(
 ) -> LayerBytes {
     let input = checkpoint(terms);
     let mut sum = LayerBytes {
-        saved: SavedBytes::of(Saver::Norms, input * Wide::from(checkpoints)),
+        saved: SavedBytes::of(Saver::Norms, input * Quantity::from(checkpoints)),
         ..LayerBytes::default()
     };
     // The most of so many layers in a row.
     let most = group.min(layers.end.saturating_sub(layers.start));
-    let mut largest = Wide::ZERO;
+    let mut largest = Quantity::ZERO;
     for (_, layer) in terms.layers(layers) {
         largest = largest.max(layer.whole());
         sum.forward = sum.forward.max(layer.forward);
         sum.backward = sum.backward.max(layer.backward);
     }
-    sum.recomputed = largest * Wide::from(most);
+    sum.recomputed = largest * Quantity::from(most);
     if modules > 0 {
         let module = terms.mtp();
-        sum.saved.put(Saver::Mtp, 2 * input * Wide::from(modules));
+        sum.saved.put(Saver::Mtp, 2 * input * Quantity::from(modules));
         sum.recomputed = sum.recomputed.max(module.whole());
         sum.backward = sum.backward.max(module.backward);
     }
@@ -115,8 +115,8 @@ fn checkpointed(
 /// So many layers, of which what waits on the host is gone but for the groups on their way.
 fn times(layer: LayerBytes, count: u64) -> LayerBytes {
     let kept = layer.saved.without(&layer.offloaded);
-    let offloaded = layer.offloaded.times(Wide::from(count.min(OFFLOAD_GROUPS)));
-    LayerBytes { saved: kept.times(Wide::from(count)), offloaded, ..layer }
+    let offloaded = layer.offloaded.times(Quantity::from(count.min(OFFLOAD_GROUPS)));
+    LayerBytes { saved: kept.times(Quantity::from(count)), offloaded, ..layer }
 }
 
 /// Layers whose offloaded tensors are on the GPU at once: the one at work and the one being copied.

@@ -4,11 +4,11 @@ use crate::model::{CHUNK, Scan};
 
 use super::parts::{LayerBytes, Saver};
 use super::setting::PlanTerms;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// What a recurrence keeps.
 pub(super) fn scan(at: &PlanTerms<'_>, scan: &Scan) -> LayerBytes {
-    let wide = |elements: u64| Wide::from(elements);
+    let wide = |elements: u64| Quantity::from(elements);
     let operators = at.megatron() && at.plan.training.deterministic;
     let kept = scan.kept_of_operators.filter(|_| operators).unwrap_or(scan.kept);
     let states = 4 * at.full * wide(kept.of_chunk) / CHUNK;

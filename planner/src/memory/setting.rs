@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::settings::{AttentionBackend, Granularity, Implementation};
 
 use super::low_precision::Widths;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// How scores become attended values, which decides what is kept of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,23 +28,23 @@ pub struct PlanTerms<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// Bytes of one element of the compute type.
-    pub size: Wide,
+    pub size: Quantity,
     /// Tc: tokens of a rank over the whole tp group.
-    pub full: Wide,
+    pub full: Quantity,
     /// T: tokens of a rank outside attention and MLP.
-    pub local: Wide,
+    pub local: Quantity,
     /// Tokens of a sequence, and sequences of a micro batch.
-    pub seq: Wide,
+    pub seq: Quantity,
     /// Sequences of a micro batch.
-    pub batch: Wide,
+    pub batch: Quantity,
     /// Tensor parallel.
-    pub tp: Wide,
+    pub tp: Quantity,
     /// Context parallel.
-    pub cp: Wide,
+    pub cp: Quantity,
     /// Width of the residual stream.
-    pub hidden: Wide,
+    pub hidden: Quantity,
     /// Bytes that a norm keeps for each token: fp32 scale, and mean for LayerNorm.
-    pub statistic: Wide,
+    pub statistic: Quantity,
     /// Attention kernel.
     pub kernel: Kernel,
     /// Whether masks and softmax of explicit scores are one kernel.
@@ -61,22 +61,22 @@ impl<'a> PlanTerms<'a> {
     /// Reads a plan.
     pub fn new(plan: &'a Plan) -> PlanTerms<'a> {
         let (training, layout) = (&plan.training, &plan.layout);
-        let (seq, batch) = (Wide::from(training.seq_len), Wide::from(training.micro_batch_size));
-        let tp = Wide::from(layout.tp);
-        let cp = Wide::from(layout.cp);
+        let (seq, batch) = (Quantity::from(training.seq_len), Quantity::from(training.micro_batch_size));
+        let tp = Quantity::from(layout.tp);
+        let cp = Quantity::from(layout.cp);
         let full = seq * batch / cp;
         let megatron = plan.runtime.facts().trains_megatron_core;
         PlanTerms {
             plan,
-            size: Wide::from(training.dtype.size()),
+            size: Quantity::from(training.dtype.size()),
             full,
             local: if layout.sp { full / tp } else { full },
             seq,
             batch,
             tp,
             cp,
-            hidden: Wide::from(plan.model.hidden_size),
-            statistic: Wide::of(if megatron && plan.model.norm.centers() { 8 } else { 4 }),
+            hidden: Quantity::from(plan.model.hidden_size),
+            statistic: Quantity::of(if megatron && plan.model.norm.centers() { 8 } else { 4 }),
             kernel: kernel(plan),
             fused_softmax: fused_softmax(plan),
             attention_dropout: megatron && training.attention_dropout > 0.0,
@@ -86,7 +86,7 @@ impl<'a> PlanTerms<'a> {
     }
 
     /// Bytes of the residual stream of one micro batch on this rank: 2 T h in two-byte types.
-    pub fn stream(&self) -> Wide {
+    pub fn stream(&self) -> Quantity {
         self.size * self.local * self.hidden
     }
 

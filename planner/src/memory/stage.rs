@@ -20,7 +20,7 @@ use super::native;
 use super::parts::{LayerBytes, SavedBytes, Saver};
 use super::recompute::{chunk_bytes, offloaded};
 use super::setting::PlanTerms;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// What one layer of each kind of a plan keeps, and what parameters it has: computed once for all stages.
 #[derive(Debug, Clone)]
@@ -48,15 +48,15 @@ pub struct Activations {
     /// Saved by all micro batches in flight when the most are.
     pub saved: SavedBytes,
     /// Bytes of one layer that are alive again while it is recomputed.
-    pub again: Wide,
+    pub again: Quantity,
     /// Largest temporary of a layer's forward.
-    pub forward: Wide,
+    pub forward: Quantity,
     /// Largest temporary of a layer's backward.
-    pub backward: Wide,
+    pub backward: Quantity,
     /// Output layer and loss; none on other stages.
     pub head: Option<HeadBytes>,
     /// What the output layer keeps through the backward of the layers, for its weight gradient.
-    pub head_kept: Wide,
+    pub head_kept: Quantity,
 }
 
 impl<'a> LayerTerms<'a> {
@@ -158,13 +158,13 @@ impl<'a> LayerTerms<'a> {
                 saved.put(Saver::Attention, native::rotation_tables(&self.at));
                 saved.put(
                     Saver::Embedding,
-                    if chunk.embedding { native::token_numbers(&self.at) } else { Wide::ZERO },
+                    if chunk.embedding { native::token_numbers(&self.at) } else { Quantity::ZERO },
                 );
             }
             if native::is_split(plan) {
                 waits.push(self.kept_for_weights(chunk, &saved));
             }
-            found.saved += saved.times(Wide::from(live));
+            found.saved += saved.times(Quantity::from(live));
             if bytes.offloaded.total() > group.total() {
                 group = bytes.offloaded;
             }
@@ -179,7 +179,7 @@ impl<'a> LayerTerms<'a> {
         if has_head {
             let head = head(&self.at, modules);
             // Those that wait for their backward while another runs.
-            let waiting = Wide::from(schedule::live_heads(&plan.pipeline()).saturating_sub(1));
+            let waiting = Quantity::from(schedule::live_heads(&plan.pipeline()).saturating_sub(1));
             if native::is_split(plan) {
                 // Of a split backward there are left the output layer's input and the gradient of its output.
                 found.head_kept = head.saved.total().saturating_sub(self.at.stream());
@@ -191,32 +191,32 @@ impl<'a> LayerTerms<'a> {
         }
         if native::is_split(plan) {
             let most = schedule::peak_bytes(&plan.pipeline(), stage, &waits);
-            found.saved.put(Saver::Mlp, Wide::floor(most as f64).saturating_sub(layers));
+            found.saved.put(Saver::Mlp, Quantity::floor(most as f64).saturating_sub(layers));
             found.saved.put(Saver::Norms, self.between_chunks(stage));
             // What is made again stays for the weight gradients, and is counted with them.
-            found.again = Wide::ZERO;
+            found.again = Quantity::ZERO;
         }
         found
     }
 
     /// Bytes of a rank of `stage` that go to the host in one micro batch's forward, and come back in its backward.
-    pub fn offloaded(&self, stage: u64) -> Wide {
+    pub fn offloaded(&self, stage: u64) -> Quantity {
         self.chunks(stage).iter().map(|chunk| offloaded(self, chunk)).sum()
     }
 
     /// What a layer keeps for the gradients of its weights alone: inputs of matrices, and gradients of their outputs, which are as wide
     /// as all that the layer has kept but for what norms of heads have. Of routed experts the gradients of the rows that they were
     /// sent, and neither what the router has kept nor the norm before it.
-    pub(crate) fn kept_for_weights_of(&self, kind: LayerKind) -> Wide {
+    pub(crate) fn kept_for_weights_of(&self, kind: LayerKind) -> Quantity {
         let mixer = self.at.plan.model.mixer(kind);
         let norms = mixer.and_then(|mixer| mixer.attention()).map(|one| head_norms(&self.at, &one.core()));
         let layer = self.layer(kind);
-        let kept = layer.whole().saturating_sub(norms.unwrap_or(Wide::ZERO));
+        let kept = layer.whole().saturating_sub(norms.unwrap_or(Quantity::ZERO));
         let shared = self.at.plan.model.moe.as_ref().is_some_and(|moe| moe.shared_ffn_hidden_size > 0);
         match kind.mlp {
             // Shared experts' input is that of the norm's output, and the gradient of theirs is as wide as the norm's input.
             Mlp::Moe => {
-                let norm = if shared { Wide::ZERO } else { 2 * self.at.stream() };
+                let norm = if shared { Quantity::ZERO } else { 2 * self.at.stream() };
                 (kept + sent_rows(&self.at)).saturating_sub(norm + layer.saved.get(Saver::Router))
             }
             Mlp::Dense | Mlp::Linear | Mlp::None => kept,
@@ -228,38 +228,38 @@ impl<'a> LayerTerms<'a> {
     fn kept_for_weights(&self, chunk: &Chunk, saved: &SavedBytes) -> ChunkBytes {
         let modules = if chunk.mtp { self.at.plan.model.mtp_layers } else { 0 };
         let layers = self.at.plan.model.kinds_in(chunk.layers.clone());
-        let of_layers = layers.map(|(kind, count)| Wide::from(count) * self.kept_for_weights_of(kind));
-        let kept_for_weights = of_layers.sum::<Wide>() + Wide::from(modules) * self.mtp.whole();
+        let of_layers = layers.map(|(kind, count)| Quantity::from(count) * self.kept_for_weights_of(kind));
+        let kept_for_weights = of_layers.sum::<Quantity>() + Quantity::from(modules) * self.mtp.whole();
         ChunkBytes { saved: saved.total().into(), kept_for_weights: kept_for_weights.into() }
     }
 
     /// Where the V of chunks turns, a micro batch's activation and a gradient wait between two chunks of one stage.
-    fn between_chunks(&self, stage: u64) -> Wide {
+    fn between_chunks(&self, stage: u64) -> Quantity {
         let layout = &self.at.plan.layout;
         let turns = layout.schedule.kind().in_v && stage + 1 == layout.pp;
-        if turns { 2 * self.at.stream() } else { Wide::ZERO }
+        if turns { 2 * self.at.stream() } else { Quantity::ZERO }
     }
 
     /// What a step leaves in the allocator until the next one, beside state: one layer's expert tensors where expert
     /// parallelism's all-to-all is overlapped, and what captured modules save, in the graphs' pool.
-    pub(crate) fn left_after_step(&self, parts: &Activations) -> Wide {
+    pub(crate) fn left_after_step(&self, parts: &Activations) -> Quantity {
         let training = &self.at.plan.training;
         let layers = || self.kinds.iter().filter(|known| known.kind.mlp == Mlp::Moe);
         let overlapped = if training.overlap.ep {
-            layers().map(|known| known.usual.saved.get(Saver::Experts)).max().unwrap_or(Wide::ZERO)
+            layers().map(|known| known.usual.saved.get(Saver::Experts)).max().unwrap_or(Quantity::ZERO)
         } else {
-            Wide::ZERO
+            Quantity::ZERO
         };
         overlapped + self.captured(&parts.saved)
     }
 
-    fn captured(&self, saved: &SavedBytes) -> Wide {
+    fn captured(&self, saved: &SavedBytes) -> Quantity {
         let training = &self.at.plan.training;
         let named = |module: &str| training.cuda_graph_modules.iter().any(|name| name == module);
         let all = training.cuda_graph_modules.is_empty();
-        let part = |part: Saver, captured: bool| if captured { saved.get(part) } else { Wide::ZERO };
+        let part = |part: Saver, captured: bool| if captured { saved.get(part) } else { Quantity::ZERO };
         match training.cuda_graphs {
-            CudaGraphs::None => Wide::ZERO,
+            CudaGraphs::None => Quantity::ZERO,
             CudaGraphs::Iteration => saved.total(),
             CudaGraphs::Scoped => {
                 part(Saver::Attention, all || named("attn"))

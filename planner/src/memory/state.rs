@@ -11,38 +11,38 @@ use super::by_runtime;
 use super::setting::{Kernel, PlanTerms};
 use super::stage::LayerTerms;
 use super::workspaces::workspaces;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Large blocks of torch's allocator are not split when at most 1 MiB would remain: what that adds with one flat buffer
 /// of each kind, and with a block for each tensor (published runs of Megatron-LM's CI).
-const UNSPLIT_BUFFERS: Wide = Wide::of(1 << 20);
-const UNSPLIT_TENSORS: Wide = Wide::of(3 << 20);
+const UNSPLIT_BUFFERS: Quantity = Quantity::of(1 << 20);
+const UNSPLIT_TENSORS: Quantity = Quantity::of(3 << 20);
 /// Boundary tensors that a pipeline's schedule still refers to after a step, in bytes of 2 T h: seen in published runs,
 /// and not traced to their references.
-const BOUNDARY_TENSORS: Wide = Wide::of(2);
+const BOUNDARY_TENSORS: Quantity = Quantity::of(2);
 /// The same with interleaved chunks.
-const BOUNDARY_TENSORS_INTERLEAVED: Wide = Wide::of(6);
+const BOUNDARY_TENSORS_INTERLEAVED: Quantity = Quantity::of(6);
 
 /// Named bytes that stay allocated between steps, beside weights, gradients and optimizer state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     /// Workspaces of matrix libraries.
-    pub workspaces: Wide,
+    pub workspaces: Quantity,
     /// Megatron-Core's one buffer for gathered inputs, at its largest use.
-    pub gather_buffer: Wide,
+    pub gather_buffer: Quantity,
     /// TransformerEngine's cached dummy weight gradients.
-    pub dummy_weight_gradients: Wide,
+    pub dummy_weight_gradients: Quantity,
     /// Copies of weights in the recipe's type.
-    pub quantised_weights: Wide,
+    pub quantised_weights: Quantity,
     /// Tensors between pipeline stages that outlive a step.
-    pub boundary_tensors: Wide,
+    pub boundary_tensors: Quantity,
     /// Blocks of the allocator that are not split.
-    pub unsplit_blocks: Wide,
+    pub unsplit_blocks: Quantity,
 }
 
 impl Held {
     /// Name and bytes of each.
-    pub fn named(&self) -> [(&'static str, Wide); 6] {
+    pub fn named(&self) -> [(&'static str, Quantity); 6] {
         [
             ("workspaces", self.workspaces),
             ("gather_buffer", self.gather_buffer),
@@ -54,7 +54,7 @@ impl Held {
     }
 
     /// Of all.
-    pub fn total(&self) -> Wide {
+    pub fn total(&self) -> Quantity {
         self.named().iter().map(|(_, bytes)| bytes).sum()
     }
 }
@@ -63,28 +63,29 @@ impl Held {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Static {
     /// Weights.
-    pub weights: Wide,
+    pub weights: Quantity,
     /// Main gradients.
-    pub gradients: Wide,
+    pub gradients: Quantity,
     /// Master weights and moments.
-    pub optimizer: Wide,
+    pub optimizer: Quantity,
     /// Of these, moments, which are made by the first step.
-    pub moments: Wide,
+    pub moments: Quantity,
     /// Elements of the largest range of state, or of the most that was dealt.
     pub largest_state: u64,
     /// fp32 copies of two-byte gradients, alive from the optimizer's step to the next step's start.
-    pub gradient_copies: Wide,
+    pub gradient_copies: Quantity,
     /// fp32 copies of state that the update reads and writes.
-    pub update_copies: Wide,
+    pub update_copies: Quantity,
     /// What is held beside.
     pub held: Held,
 }
 
 /// State of a rank with these buffers, and what its optimizer's step makes of it.
 pub(super) fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
-    let sum = |bytes: fn(&BufferShard) -> u64| buffers.iter().map(|buffer| Wide::from(bytes(buffer))).sum();
+    let sum =
+        |bytes: fn(&BufferShard) -> u64| buffers.iter().map(|buffer| Quantity::from(bytes(buffer))).sum();
     let states = || buffers.iter().filter(|buffer| !buffer.on_host).flat_map(|buffer| &buffer.states);
-    let on_gpu = |bytes: u64| states().map(|state| state.kept(bytes * Wide::from(state.elements))).sum();
+    let on_gpu = |bytes: u64| states().map(|state| state.kept(bytes * Quantity::from(state.elements))).sum();
     let (copied, update_copies) = (by_runtime::of(plan).copies)(plan, buffers);
     Static {
         weights: sum(BufferShard::weights_bytes),
@@ -92,7 +93,7 @@ pub(super) fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
         optimizer: sum(BufferShard::optimizer_bytes),
         moments: states().map(StateShard::moments_on_gpu).sum(),
         largest_state: states().map(|state| state.elements).max().unwrap_or(0),
-        gradient_copies: if copied { on_gpu(4) } else { Wide::ZERO },
+        gradient_copies: if copied { on_gpu(4) } else { Quantity::ZERO },
         update_copies: on_gpu(update_copies),
         held: Held::default(),
     }
@@ -122,10 +123,10 @@ pub(super) fn held(terms: &LayerTerms<'_>, stage: u64, elements: &StageElements)
 /// What of it does not depend on the micro batch: all but the buffer of gathered inputs and boundary tensors.
 pub(super) fn held_on_grid(plan: &Plan, elements: &StageElements) -> Held {
     Held {
-        workspaces: Wide::from(workspaces(plan)),
+        workspaces: Quantity::from(workspaces(plan)),
         dummy_weight_gradients: dummy_weight_gradients(plan, elements),
         quantised_weights: match keeps_quantised(plan) {
-            true => Wide::ZERO,
+            true => Quantity::ZERO,
             false => quantised_bytes(plan, elements.quantised()),
         },
         unsplit_blocks: unsplit_blocks(plan),
@@ -147,46 +148,47 @@ fn update_copies(plan: &Plan) -> u64 {
 
 /// `GlobalMemoryBuffer` keeps one tensor at its largest use: the output layer's gathered input with sequence parallelism,
 /// scores of Megatron-Core's own attention, tokens gathered for the experts.
-pub(super) fn gather_buffer(at: &PlanTerms<'_>, has_head: bool, has_experts: bool) -> Wide {
+pub(super) fn gather_buffer(at: &PlanTerms<'_>, has_head: bool, has_experts: bool) -> Quantity {
     let plan = at.plan;
     let layout = &plan.layout;
     let local = plan.training.implementation == Implementation::Local;
     let head = has_head && layout.sp && layout.tp > 1;
-    let output = if head || (local && layout.sp) { at.size * at.full * at.hidden } else { Wide::ZERO };
+    let output = if head || (local && layout.sp) { at.size * at.full * at.hidden } else { Quantity::ZERO };
     let scores = if local && at.kernel == Kernel::Unfused {
-        at.size * at.batch * Wide::from(plan.model.attention.heads()) / at.tp * at.seq * at.seq
+        at.size * at.batch * Quantity::from(plan.model.attention.heads()) / at.tp * at.seq * at.seq
     } else {
-        Wide::ZERO
+        Quantity::ZERO
     };
-    let group = Wide::from(layout.ep) * Wide::from(layout.etp);
-    let gathers = plan.training.moe.dispatcher == Dispatcher::AllGather && has_experts && group > Wide::of(1);
-    let tokens = if gathers { at.size * at.local * group * at.hidden } else { Wide::ZERO };
+    let group = Quantity::from(layout.ep) * Quantity::from(layout.etp);
+    let gathers =
+        plan.training.moe.dispatcher == Dispatcher::AllGather && has_experts && group > Quantity::of(1);
+    let tokens = if gathers { at.size * at.local * group * at.hidden } else { Quantity::ZERO };
     output.max(scores).max(tokens)
 }
 
 /// One weight gradient of each distinct shape in the compute type, kept where the multiplication adds to the main
 /// gradient itself (`get_dummy_wgrad`).
-fn dummy_weight_gradients(plan: &Plan, elements: &StageElements) -> Wide {
+fn dummy_weight_gradients(plan: &Plan, elements: &StageElements) -> Quantity {
     let engine = plan.training.implementation == Implementation::TransformerEngine;
     if engine && plan.training.fused_gradient_accumulation {
-        Wide::from(elements.distinct_shapes) * Wide::from(plan.training.dtype.size())
+        Quantity::from(elements.distinct_shapes) * Quantity::from(plan.training.dtype.size())
     } else {
-        Wide::ZERO
+        Quantity::ZERO
     }
 }
 
 /// Boundary tensors that outlive a step on so many stages of so many chunks.
-pub(super) fn boundary_count(pp: u64, vpp: u64) -> Wide {
+pub(super) fn boundary_count(pp: u64, vpp: u64) -> Quantity {
     match (pp, vpp) {
-        (1, _) => Wide::ZERO,
+        (1, _) => Quantity::ZERO,
         (_, 1) => BOUNDARY_TENSORS,
         _ => BOUNDARY_TENSORS_INTERLEAVED,
     }
 }
 
-fn unsplit_blocks(plan: &Plan) -> Wide {
+fn unsplit_blocks(plan: &Plan) -> Quantity {
     if plan.software.expandable_segments || !super::outside::on_gpu(plan) {
-        return Wide::ZERO;
+        return Quantity::ZERO;
     }
     let optimizer = &plan.training.optimizer;
     let flat = optimizer.distributed && optimizer.kind != OptimizerKind::Muon;
@@ -195,11 +197,11 @@ fn unsplit_blocks(plan: &Plan) -> Wide {
 
 /// Weight gradient that a layer's backward makes before it is added to its buffer, without fused accumulation. The
 /// executor's are among the moments of its layers (`memory/native.rs`).
-pub(super) fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> Wide {
+pub(super) fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> Quantity {
     let loose = !plan.is_computed_by_the_worker() && !plan.training.fused_gradient_accumulation;
     if loose {
-        Wide::from(elements.largest_of_layers) * Wide::from(plan.training.dtype.size())
+        Quantity::from(elements.largest_of_layers) * Quantity::from(plan.training.dtype.size())
     } else {
-        Wide::ZERO
+        Quantity::ZERO
     }
 }

@@ -6,23 +6,24 @@ use crate::model::{Attention, LayerKind, MixerRef, Mlp};
 
 use super::outside::on_gpu;
 use super::setting::PlanTerms;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Requests up to this come from blocks that are always split.
-const SMALL: Wide = Wide::of(1 << 20);
+const SMALL: Quantity = Quantity::of(1 << 20);
 /// A rest up to this is not split off.
-const REST: Wide = Wide::of(1 << 20);
+const REST: Quantity = Quantity::of(1 << 20);
 /// Half of the rest: what a tensor of changing size takes more, on average.
-const UNSPLIT_TENSOR: Wide = Wide::of(1 << 19);
+const UNSPLIT_TENSOR: Quantity = Quantity::of(1 << 19);
 
 /// What blocks of so many saved tensors of experts take over their size, which changes from step to step.
-pub(super) fn of_experts(at: &PlanTerms<'_>, tensors: Wide, size: Wide) -> Wide {
+pub(super) fn of_experts(at: &PlanTerms<'_>, tensors: Quantity, size: Quantity) -> Quantity {
     let (training, plan) = (&at.plan.training.moe, at.plan);
     let steady = training.pad_to_capacity || plan.software.expandable_segments || !on_gpu(plan);
-    let local = Wide::from(plan.model.moe.as_ref().map_or(0, |moe| moe.experts)) / Wide::from(plan.layout.ep);
-    let each = if training.grouped_gemm { Wide::of(1) } else { local.max(Wide::of(1)) };
+    let local =
+        Quantity::from(plan.model.moe.as_ref().map_or(0, |moe| moe.experts)) / Quantity::from(plan.layout.ep);
+    let each = if training.grouped_gemm { Quantity::of(1) } else { local.max(Quantity::of(1)) };
     if steady {
-        return Wide::ZERO;
+        return Quantity::ZERO;
     }
     // Sizes spread around their mean: of tensors as large as the limit half are above it.
     let above = (size / each).saturating_sub(SMALL / 2).min(SMALL);
@@ -30,7 +31,7 @@ pub(super) fn of_experts(at: &PlanTerms<'_>, tensors: Wide, size: Wide) -> Wide 
 }
 
 /// What the smallest hole that takes a tensor whole has beyond it.
-fn rest_of_hole(size: Wide, holes: &[Wide]) -> Wide {
+fn rest_of_hole(size: Quantity, holes: &[Quantity]) -> Quantity {
     let mut least = None;
     for hole in holes {
         let rest = hole.saturating_sub(size).float();
@@ -38,24 +39,24 @@ fn rest_of_hole(size: Wide, holes: &[Wide]) -> Wide {
             least = Some(rest);
         }
     }
-    Wide::floor(least.unwrap_or(0.0))
+    Quantity::floor(least.unwrap_or(0.0))
 }
 
 /// What the blocks of a dense layer's tensors take over their sizes: a tensor that is freed leaves a hole, which another
 /// that is up to 1 MiB smaller takes whole.
-pub(super) fn of_layer(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
+pub(super) fn of_layer(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     let plan = at.plan;
     let mixer = plan.model.mixer(kind);
     let Some(MixerRef::Attention(&Attention::Gqa { heads, kv_heads, head_dim, .. })) = mixer else {
-        return Wide::ZERO;
+        return Quantity::ZERO;
     };
     if plan.software.expandable_segments || !on_gpu(plan) {
-        return Wide::ZERO;
+        return Quantity::ZERO;
     }
-    let wide = |value: u64| Wide::from(value);
+    let wide = |value: u64| Quantity::from(value);
     let token = at.size * at.full / at.tp;
     let first = plan.model.first_matrices();
-    let width = if kind.mlp == Mlp::Dense { wide(plan.model.ffn(kind)) } else { Wide::ZERO };
+    let width = if kind.mlp == Mlp::Dense { wide(plan.model.ffn(kind)) } else { Quantity::ZERO };
     let sizes = [
         at.stream(),
         token * (wide(heads) + 2 * wide(kv_heads)) * wide(head_dim),
@@ -63,7 +64,7 @@ pub(super) fn of_layer(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
         token * first * width,
         token * width,
     ];
-    let mut sum = Wide::ZERO;
+    let mut sum = Quantity::ZERO;
     for size in sizes {
         if size > SMALL {
             sum += rest_of_hole(size, &sizes);

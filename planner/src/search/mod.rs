@@ -246,7 +246,7 @@ impl Search {
     /// Tells others who work on the same search what was found here, and takes over what they found: whoever knows of better
     /// plans dismisses more. `all` is what everybody told so far.
     pub fn exchange(&self, mine: &mut Partial, all: &mut Partial) {
-        self.merge(all, &mine.clone().told());
+        self.merge(all, &mine.clone().without_counts());
         self.merge(mine, all);
     }
 

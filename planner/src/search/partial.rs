@@ -202,7 +202,7 @@ impl Partial {
 
     /// The same for others who were told of all that it counts: what is best stays, and nothing is counted twice.
     #[must_use]
-    pub fn told(self) -> Partial {
+    pub fn without_counts(self) -> Partial {
         let Partial { fits, tight, beyond, smallest, .. } = self;
         let [fits, tight] = [fits, tight].map(|kept| Kept { count: 0, ..kept });
         Partial { fits, tight, beyond, smallest, ..Partial::default() }

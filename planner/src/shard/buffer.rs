@@ -7,7 +7,7 @@ use super::low_precision::LowPrecisionWeights;
 use super::state::StateTypes;
 use crate::layout::GroupKind;
 use crate::settings::OptimizerKind;
-use crate::units::{Dtype, Wide};
+use crate::units::{Dtype, Quantity};
 
 /// A flat buffer that holds slices of one kind (dense or routed experts) one after the other, once per element type:
 /// weights in the compute dtype, main gradients in the gradient dtype, and the optimizer's part of both.
@@ -78,8 +78,8 @@ fn is_none(fraction: &f64) -> bool {
 }
 
 /// A part of so many bytes, in millionths: the same on every platform.
-fn part(bytes: Wide, fraction: f64) -> Wide {
-    bytes * Wide::floor(fraction * 1e6) / 1_000_000
+fn part(bytes: Quantity, fraction: f64) -> Quantity {
+    bytes * Quantity::floor(fraction * 1e6) / 1_000_000
 }
 
 impl StateShard {
@@ -105,37 +105,37 @@ impl StateShard {
     }
 
     /// What of so many bytes of it is on the GPU.
-    pub fn kept(&self, bytes: Wide) -> Wide {
+    pub fn kept(&self, bytes: Quantity) -> Quantity {
         if self.host_fraction > 0.0 { part(bytes, 1.0 - self.host_fraction.min(1.0)) } else { bytes }
     }
 
     /// Bytes of master weights, wherever they are.
-    fn master(&self) -> Wide {
-        Wide::from(self.elements)
-            * Wide::from(super::state::master_bytes(self.master_dtype, self.master_remainder))
+    fn master(&self) -> Quantity {
+        Quantity::from(self.elements)
+            * Quantity::from(super::state::master_bytes(self.master_dtype, self.master_remainder))
     }
 
     /// Bytes of moments, wherever they are.
-    fn moments(&self) -> Wide {
+    fn moments(&self) -> Quantity {
         let later = self.second_moment_dtype.unwrap_or(self.moment_dtype).size();
         let each = match self.moments {
             0 => 0,
             count => self.moment_dtype.size() + (count - 1) * later,
         };
-        Wide::from(self.elements) * Wide::from(each)
+        Quantity::from(self.elements) * Quantity::from(each)
     }
 
     /// Bytes of moments on the GPU, which the first step makes.
-    pub(crate) fn moments_on_gpu(&self) -> Wide {
+    pub(crate) fn moments_on_gpu(&self) -> Quantity {
         self.kept(self.moments())
     }
 
-    fn on_gpu(&self) -> Wide {
-        self.kept(self.master()) + self.moments_on_gpu() + Wide::from(self.step_bytes)
+    fn on_gpu(&self) -> Quantity {
+        self.kept(self.master()) + self.moments_on_gpu() + Quantity::from(self.step_bytes)
     }
 
-    fn all(&self) -> Wide {
-        self.master() + self.moments() + Wide::from(self.step_bytes)
+    fn all(&self) -> Quantity {
+        self.master() + self.moments() + Quantity::from(self.step_bytes)
     }
 }
 
@@ -162,7 +162,7 @@ impl BufferShard {
 
     /// Bytes of all three on the host.
     pub fn host_bytes(&self) -> u64 {
-        let states: Wide = self.states.iter().map(StateShard::all).sum();
+        let states: Quantity = self.states.iter().map(StateShard::all).sum();
         let all = self.all_weights() + self.all_gradients() + states;
         u64::from(all).saturating_sub(self.gpu_bytes())
     }
@@ -172,17 +172,18 @@ impl BufferShard {
         self.states.iter().map(|state| state.elements).sum()
     }
 
-    fn on_gpu(&self, bytes: Wide) -> Wide {
-        if self.on_host { Wide::ZERO } else { bytes }
+    fn on_gpu(&self, bytes: Quantity) -> Quantity {
+        if self.on_host { Quantity::ZERO } else { bytes }
     }
 
-    fn all_weights(&self) -> Wide {
+    fn all_weights(&self) -> Quantity {
         let (low, bytes) = self.low_precision.map_or((0, 0), |low| (low.elements, low.bytes));
-        Wide::from(self.elements.saturating_sub(low)) * Wide::from(self.weight_dtype.size())
-            + Wide::from(bytes)
+        Quantity::from(self.elements.saturating_sub(low)) * Quantity::from(self.weight_dtype.size())
+            + Quantity::from(bytes)
     }
 
-    fn all_gradients(&self) -> Wide {
-        Wide::from(self.gradient_elements.unwrap_or(self.elements)) * Wide::from(self.grad_dtype.size())
+    fn all_gradients(&self) -> Quantity {
+        Quantity::from(self.gradient_elements.unwrap_or(self.elements))
+            * Quantity::from(self.grad_dtype.size())
     }
 }

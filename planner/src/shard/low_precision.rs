@@ -4,14 +4,14 @@ use serde::Serialize;
 
 use crate::cluster::Generation;
 use crate::plan::Plan;
-use crate::units::{LowPrecision, Wide};
+use crate::units::{LowPrecision, Quantity};
 
 /// Parts of a byte in which widths are counted, so that all of them are whole numbers.
-pub const PARTS: Wide = Wide::of(128);
+pub const PARTS: Quantity = Quantity::of(128);
 
 /// 128ths of a byte of one value in one direction, scales included: per tensor none, one fp32 of 128 values, one byte
 /// of 32, one byte of 16 (TransformerEngine `tensor/*_tensor.py`).
-pub fn width(recipe: LowPrecision) -> Wide {
+pub fn width(recipe: LowPrecision) -> Quantity {
     match recipe {
         LowPrecision::Fp8Delayed | LowPrecision::Fp8Current => PARTS,
         LowPrecision::Fp8Blockwise | LowPrecision::Mxfp8 => PARTS + PARTS / 32,
@@ -20,7 +20,7 @@ pub fn width(recipe: LowPrecision) -> Wide {
 }
 
 /// 128ths of a byte of one weight: scales of blocks are one fp32 of 128 x 128.
-fn weight_width(recipe: LowPrecision) -> Wide {
+fn weight_width(recipe: LowPrecision) -> Quantity {
     match recipe {
         LowPrecision::Fp8Blockwise => PARTS,
         other => width(other),
@@ -41,12 +41,12 @@ pub struct LowPrecisionWeights {
 /// They are one direction, and the other where the GPU has no matrix multiplication that transposes 8 bits (before
 /// Blackwell); block scales always need both. So are copies that stay from micro batch to micro batch beside weights that
 /// are kept in the compute type (TransformerEngine's weight workspaces).
-pub(crate) fn quantised_bytes(plan: &Plan, elements: u64) -> Wide {
-    let Some(recipe) = plan.training.low_precision else { return Wide::ZERO };
+pub(crate) fn quantised_bytes(plan: &Plan, elements: u64) -> Quantity {
+    let Some(recipe) = plan.training.low_precision else { return Quantity::ZERO };
     let per_tensor = matches!(recipe, LowPrecision::Fp8Delayed | LowPrecision::Fp8Current);
     let one_way = per_tensor && plan.cluster.gpu.generation == Generation::Blackwell;
     let directions = if one_way { 1 } else { 2 };
-    directions * Wide::from(elements) * weight_width(recipe) / PARTS
+    directions * Quantity::from(elements) * weight_width(recipe) / PARTS
 }
 
 /// Whether weights of matrices are gathered and kept in the recipe's type.

@@ -9,7 +9,7 @@ use super::{BufferShard, Cut, ParamShard, RankShards, StateShard, StateTypes};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
 use crate::settings::Strategy;
-use crate::units::{Dtype, LowPrecision, Wide};
+use crate::units::{Dtype, LowPrecision, Quantity};
 
 /// Whether Megatron-FSDP is applied at all: with one data-parallel rank NeMo Automodel leaves it out.
 pub(crate) fn is_wrapped(plan: &Plan) -> bool {
@@ -194,10 +194,10 @@ impl Gathered {
     }
 
     /// Bytes of so many elements of it, gathered; of what is in 8 bits, the direction that a pass computes with.
-    pub fn bytes(&self, plan: &Plan, elements: Wide) -> Wide {
-        let whole = elements * Wide::from(plan.training.dtype.size());
-        let narrow = elements * Wide::from(self.quantised) / Wide::from(self.elements.max(1));
-        whole - narrow * Wide::from(plan.training.dtype.size().saturating_sub(1))
+    pub fn bytes(&self, plan: &Plan, elements: Quantity) -> Quantity {
+        let whole = elements * Quantity::from(plan.training.dtype.size());
+        let narrow = elements * Quantity::from(self.quantised) / Quantity::from(self.elements.max(1));
+        whole - narrow * Quantity::from(plan.training.dtype.size().saturating_sub(1))
     }
 }
 
@@ -265,13 +265,13 @@ pub(super) fn persistent_pairs(flats: &[Flat]) -> Vec<Option<usize>> {
 
 /// Bytes of the two persistent pairs of buffers for each of those: weights as they are gathered, in as many buffers as they are
 /// kept in, and gradients in their type.
-pub(crate) fn double_buffer_bytes(plan: &Plan, stage: u64) -> Wide {
+pub(crate) fn double_buffer_bytes(plan: &Plan, stage: u64) -> Quantity {
     let mesh = plan.mesh();
     let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
-    let gradient = Wide::from(plan.training.grad_dtype.size());
+    let gradient = Quantity::from(plan.training.grad_dtype.size());
     let of = |unit: Gathered| {
-        let elements = Wide::from(unit.elements);
-        let columns = Wide::from(unit.quantised) * Wide::from(quantised_buffers(plan) - 1);
+        let elements = Quantity::from(unit.elements);
+        let columns = Quantity::from(unit.quantised) * Quantity::from(quantised_buffers(plan) - 1);
         2 * (unit.bytes(plan, elements) + columns + elements * gradient)
     };
     doubled(&flats(plan, &mesh, &slots, stage)).into_iter().map(of).sum()

@@ -83,7 +83,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
     // With a pipeline, torch keeps parameters gathered from the first to the last micro batch.
     let kept = layout.fsdp.reshard == Reshard::Never || layout.pp > 1;
     let numbers = numbers(plan);
-    let low = !matches!(numbers, Numbers::Bf16 | Numbers::Wide);
+    let low = !matches!(numbers, Numbers::Bf16 | Numbers::Quantity);
     let dtype_bytes = training.dtype.size() as f64;
     let gradient = if fsdp { layout.fsdp.reduce_dtype } else { training.grad_dtype };
     // As reduced replicas see it, all of them are reduced: as many of them, with a smaller batch each.
@@ -167,7 +167,7 @@ fn numbers(plan: &Plan) -> Numbers {
         (_, Some(LowPrecision::Fp8Blockwise)) => Numbers::Fp8Rows,
         (_, Some(LowPrecision::Mxfp8)) => Numbers::Mxfp8,
         (_, Some(LowPrecision::Nvfp4)) => Numbers::Nvfp4,
-        (Dtype::Fp32 | Dtype::Fp64, None) => Numbers::Wide,
+        (Dtype::Fp32 | Dtype::Fp64, None) => Numbers::Quantity,
         (Dtype::Bf16 | Dtype::Fp16, None) => Numbers::Bf16,
         (Dtype::Fp8, None) => Numbers::Fp8,
     }

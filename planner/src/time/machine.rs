@@ -7,7 +7,7 @@ use crate::cluster::Speeds;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Numbers {
     /// fp64 or fp32, at a part of the bf16 peak.
-    Wide,
+    Quantity,
     /// bf16 or fp16.
     Bf16,
     /// fp8 with scales per tensor.
@@ -24,7 +24,7 @@ impl Numbers {
     /// Bytes of an element of a GEMM's inputs, with scales.
     const fn input_bytes(self) -> f64 {
         match self {
-            Numbers::Wide => 4.0,
+            Numbers::Quantity => 4.0,
             Numbers::Bf16 => 2.0,
             Numbers::Fp8 => 1.0,
             Numbers::Fp8Rows | Numbers::Mxfp8 => 1.03,
@@ -35,7 +35,7 @@ impl Numbers {
     /// What GEMMs of it sustain of its peak.
     pub(super) const fn role(self) -> ConstantRole {
         match self {
-            Numbers::Wide | Numbers::Bf16 => ConstantRole::GemmBf16,
+            Numbers::Quantity | Numbers::Bf16 => ConstantRole::GemmBf16,
             Numbers::Fp8 => ConstantRole::GemmFp8,
             Numbers::Fp8Rows => ConstantRole::GemmFp8Rows,
             Numbers::Mxfp8 => ConstantRole::GemmMxfp8,
@@ -46,7 +46,7 @@ impl Numbers {
     /// Elements of the inner dimension cost less time at a higher rate, so filling costs more of them.
     const fn fill(self) -> f64 {
         match self {
-            Numbers::Wide | Numbers::Bf16 => 1.0,
+            Numbers::Quantity | Numbers::Bf16 => 1.0,
             Numbers::Fp8 | Numbers::Mxfp8 => 2.0,
             Numbers::Fp8Rows | Numbers::Nvfp4 => 3.0,
         }
@@ -55,7 +55,7 @@ impl Numbers {
     /// Bytes read and written to quantize an element, both directions of it.
     const fn quantize_bytes(self) -> f64 {
         match self {
-            Numbers::Wide | Numbers::Bf16 => 0.0,
+            Numbers::Quantity | Numbers::Bf16 => 0.0,
             Numbers::Fp8 | Numbers::Mxfp8 => 5.0,
             Numbers::Fp8Rows | Numbers::Nvfp4 => 6.0,
         }
@@ -135,7 +135,7 @@ impl Machine {
         let fp8 = speeds.fp8_tflops.map_or(bf16, |peak| peak * 1e12);
         let share = of(numbers.role());
         let peak = match numbers {
-            Numbers::Wide => bf16 * hardware.wide_share,
+            Numbers::Quantity => bf16 * hardware.wide_share,
             Numbers::Bf16 => bf16,
             Numbers::Fp8 | Numbers::Fp8Rows | Numbers::Mxfp8 => fp8,
             Numbers::Nvfp4 => speeds.fp4_tflops.map_or(fp8, |peak| peak * 1e12),
@@ -147,8 +147,8 @@ impl Machine {
             input_bytes: numbers.input_bytes(),
             quantize_bytes: numbers.quantize_bytes() * of(ConstantRole::QuantizeTraffic),
         };
-        let sixteen = if numbers == Numbers::Wide { numbers } else { Numbers::Bf16 };
-        let sixteen_peak = if numbers == Numbers::Wide { bf16 * hardware.wide_share } else { bf16 };
+        let sixteen = if numbers == Numbers::Quantity { numbers } else { Numbers::Bf16 };
+        let sixteen_peak = if numbers == Numbers::Quantity { bf16 * hardware.wide_share } else { bf16 };
         Machine {
             gemm: rate(numbers, peak * share),
             gemm16: rate(sixteen, sixteen_peak * of(ConstantRole::GemmBf16)),

@@ -23,8 +23,8 @@ struct Task {
     cache: PartCache,
     /// What was found. Its counts are of what was not told yet; the best and the fronts stay, so that less is among them.
     found: Box<Partial>,
-    /// When it was told last.
-    told: f64,
+    /// When it was sent last.
+    sent: f64,
     known: Known,
 }
 
@@ -40,10 +40,10 @@ impl Task {
             }
         }
         let now = Date::now();
-        let partial = (first >= end || now - self.told > TELL).then(|| {
-            self.told = now;
+        let partial = (first >= end || now - self.sent > TELL).then(|| {
+            self.sent = now;
             let partial = self.found.clone();
-            *self.found = std::mem::take(&mut *self.found).told();
+            *self.found = std::mem::take(&mut *self.found).without_counts();
             partial
         });
         Tell::Worked { number: self.number, next, partial }
@@ -81,7 +81,7 @@ impl Searcher {
                             search,
                             cache: PartCache::default(),
                             found: Box::default(),
-                            told: Date::now(),
+                            sent: Date::now(),
                             known: Known::default(),
                         });
                         Tell::Begun { number, parts, ranking }
@@ -106,8 +106,8 @@ impl Searcher {
                 Some(Tell::Answered { number, answer: Box::new(answer) })
             }
             Ask::WhyNot { number, wanted, best } => {
-                let told = self.task(number)?.search.why_not(&wanted, best.as_deref());
-                Some(Tell::WhyNot { number, told: Box::new(told) })
+                let found = self.task(number)?.search.why_not(&wanted, best.as_deref());
+                Some(Tell::WhyNot { number, found: Box::new(found) })
             }
         }
     }

@@ -61,7 +61,7 @@ pub fn Number(setting: &'static Setting) -> impl IntoView {
                 store.generation.update(|count| *count += 1);
             }
             None => {
-                store.say(format!("No {} valid value for {label}", if up { "larger" } else { "smaller" }))
+                store.notify(format!("No {} valid value for {label}", if up { "larger" } else { "smaller" }))
             }
         }
     };

@@ -263,8 +263,8 @@ fn Tools(help: RwSignal<bool>) -> impl IntoView {
         let link = start::link(&store.said_now(), store.view.get_untracked());
         leptos::task::spawn_local(async move {
             match browser::copy(link).await {
-                Ok(()) => store.say("Link copied"),
-                Err(message) => store.say(message),
+                Ok(()) => store.notify("Link copied"),
+                Err(message) => store.notify(message),
             }
         });
     };

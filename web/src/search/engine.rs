@@ -62,7 +62,7 @@ pub struct State {
     /// Whether what would fit where nothing does is still looked for.
     pub helping: bool,
     /// Why a plan is not the best.
-    pub told: Option<Result<WhyNot, String>>,
+    pub why_not: Option<Result<WhyNot, String>>,
 }
 
 /// The search of the page. Copied into whatever starts or shows it; its workers stay for the next search.
@@ -150,8 +150,8 @@ impl Engine {
         let asked = answer
             .filter(|_| !wanted.is_empty())
             .map(|answer| (wanted.to_owned(), answer.rows.first().cloned().map(Box::new)));
-        if asked.is_none() && self.state.with_untracked(|state| state.told.is_some()) {
-            self.state.update(|state| state.told = None);
+        if asked.is_none() && self.state.with_untracked(|state| state.why_not.is_some()) {
+            self.state.update(|state| state.why_not = None);
         }
         self.change(|inner| inner.asked = asked);
         self.hand_out();
@@ -175,7 +175,7 @@ impl Engine {
         let bridge =
             Remote::spawner().encoding::<Json>().callback(move |tell| self.hear(place, tell)).spawn(ADDRESS);
         bridge.send(Ask::Data(planner::data::texts()));
-        SearchWorker { bridge, knows: 0, heard: false, task: None, untold: Vec::new() }
+        SearchWorker { bridge, knows: 0, heard: false, task: None, unsent: Vec::new() }
     }
 
     /// Gives every idle worker something to do.
@@ -192,7 +192,7 @@ impl Engine {
                 self.change(|inner| inner.watch = None);
                 self.state.set(State { findings, ..State::default() });
             }
-            Heard::Told(told) => self.state.update(|state| state.told = Some(*told)),
+            Heard::WhyNot(found) => self.state.update(|state| state.why_not = Some(*found)),
             Heard::Nothing => {}
         }
         self.hand_out();
@@ -211,7 +211,7 @@ impl Engine {
                 *of == number && matches!(task, Task::Parts { .. } | Task::Candidates(_))
             };
             let at_work =
-                |worker: &SearchWorker| worker.task.as_ref().is_some_and(works) || !worker.untold.is_empty();
+                |worker: &SearchWorker| worker.task.as_ref().is_some_and(works) || !worker.unsent.is_empty();
             let busy = inner.workers.iter().any(at_work);
             let waiting = !inner.parts.is_empty() || !inner.candidates.is_empty();
             let (_, ranking) = inner.begun.as_ref()?;
@@ -317,7 +317,7 @@ impl Engine {
                 let Some(worker) = inner.workers.get_mut(place) else { return false };
                 let old = std::mem::replace(worker, fresh);
                 // What it did and told nothing of is done anew.
-                for (first, end) in old.untold {
+                for (first, end) in old.unsent {
                     inner.done = inner.done.saturating_sub(end - first);
                     inner.parts.push_front((first, end));
                 }

@@ -54,7 +54,7 @@ pub struct SearchWorker {
     /// What it is busy with: for which search, since when.
     pub task: Option<(u32, Task, f64)>,
     /// Parts that it did and told nothing of yet.
-    pub untold: Vec<(u64, u64)>,
+    pub unsent: Vec<(u64, u64)>,
 }
 
 #[derive(Default)]
@@ -89,7 +89,7 @@ pub enum Heard {
     Found,
     Answer(Box<SearchAnswer>, Phase),
     Refused(Vec<Finding>),
-    Told(Box<Result<WhyNot, String>>),
+    WhyNot(Box<Result<WhyNot, String>>),
 }
 
 impl Inner {
@@ -99,7 +99,7 @@ impl Inner {
         self.parts.clear();
         self.candidates.clear();
         self.shortlist.clear();
-        self.workers.iter_mut().for_each(|worker| worker.untold.clear());
+        self.workers.iter_mut().for_each(|worker| worker.unsent.clear());
     }
 
     /// Forgets the search that was.
@@ -143,7 +143,7 @@ impl Inner {
             }
             return Some(Task::Parts { first, end });
         }
-        if let Some(&(_, end)) = self.workers.get(place)?.untold.last() {
+        if let Some(&(_, end)) = self.workers.get(place)?.unsent.last() {
             return Some(Task::Parts { first: end, end });
         }
         let some = self.candidates.len().min(AT_A_GO);
@@ -211,13 +211,13 @@ impl Inner {
             Tell::Worked { next, partial, .. } => {
                 if let Some((_, Task::Parts { first, end }, _)) = task {
                     self.done += next.saturating_sub(first);
-                    worker.untold.push((first, next));
+                    worker.unsent.push((first, next));
                     if next < end {
                         self.parts.push_front((next, end));
                     }
                 }
                 if let (Some(partial), Some((_, ranking))) = (partial, &self.begun) {
-                    worker.untold.clear();
+                    worker.unsent.clear();
                     ranking.merge(&mut self.partial, &partial);
                 }
                 Heard::Found
@@ -231,7 +231,7 @@ impl Inner {
                 Some((_, Task::Help, _)) => Heard::Answer(answer, Phase::Done),
                 _ => Heard::Nothing,
             },
-            Tell::WhyNot { told, .. } => Heard::Told(told),
+            Tell::WhyNot { found, .. } => Heard::WhyNot(found),
         }
     }
 }

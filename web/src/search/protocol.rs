@@ -111,7 +111,7 @@ pub enum Tell {
         /// Number of the search.
         number: u32,
         /// The sentence, or the reasons.
-        told: Box<Result<WhyNot, String>>,
+        found: Box<Result<WhyNot, String>>,
     },
 }
 

@@ -115,7 +115,7 @@ fn ConfigBox() -> impl IntoView {
             Ok(Intake::Config(config)) => {
                 store.replace(intake::with_config(&store.said_now(), config));
                 let usable = store.answer.with_untracked(|answer| answer.parameters.is_some());
-                store.say(if usable {
+                store.notify(if usable {
                     "Model read from config.json"
                 } else {
                     "The config.json needs a change; see the findings"
@@ -124,12 +124,12 @@ fn ConfigBox() -> impl IntoView {
             }
             Ok(Intake::Plan(plan)) => {
                 store.replace(*plan);
-                store.say("Plan opened");
+                store.notify("Plan opened");
                 findings.set(Vec::new());
             }
             Ok(Intake::Calibration(calibration)) => {
                 store.edit("software.calibration", |plan| plan.software.calibration = Some(calibration));
-                store.say("The plan's seconds are calibrated by this profile");
+                store.notify("The plan's seconds are calibrated by this profile");
                 findings.set(Vec::new());
             }
             Err(found) => findings.set(found),

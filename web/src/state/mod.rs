@@ -397,7 +397,7 @@ impl Store {
     }
 
     /// Says something short to everybody.
-    pub fn say(self, message: impl Into<String>) {
+    pub fn notify(self, message: impl Into<String>) {
         self.toast.set(Some(message.into()));
     }
 

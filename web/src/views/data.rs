@@ -52,7 +52,7 @@ fn File(
     let copy = move |_| {
         let text = text.get_untracked();
         leptos::task::spawn_local(async move {
-            store.say(match browser::copy(text).await {
+            store.notify(match browser::copy(text).await {
                 Ok(()) => format!("{title} copied"),
                 Err(message) => message,
             });

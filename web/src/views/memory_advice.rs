@@ -183,7 +183,7 @@ fn line(advice: Advice, takes: bool) -> Line {
     let (label, shown) = (format!("Apply: {}", advice.title), title.clone());
     let apply = Callback::new(move |()| {
         store.apply(&advice.changes);
-        store.say(format!("Changed: {}", advice.title));
+        store.notify(format!("Changed: {}", advice.title));
     });
     let button = move || {
         view! { <button class="link" data-testid=testid::ADVICE_APPLY disabled=store.choosing aria-label=label.clone() on:click=move |_| apply.run(())>"Apply"</button> }

@@ -71,7 +71,7 @@ fn line(store: Store, row: SizingRow) -> Line {
     let gb = Bytes(row.weights_bytes).gb_figure(2);
     let choose = move || {
         store.replace(row.file.clone());
-        store.say(format!("TP {tp}, EP {ep} on {gpus} GPUs is the plan now"));
+        store.notify(format!("TP {tp}, EP {ep} on {gpus} GPUs is the plan now"));
     };
     let line = Line::new()
         .button("Use", format!("Use TP {tp}, EP {ep} on {gpus} GPUs"), choose)

@@ -225,9 +225,9 @@ fn Head(
                 selected.set(rank);
             }
             Ok(rank) => {
-                store.say(format!("Rank {rank} is not there; the last is {}", ranks.saturating_sub(1)))
+                store.notify(format!("Rank {rank} is not there; the last is {}", ranks.saturating_sub(1)))
             }
-            Err(message) => store.say(message),
+            Err(message) => store.notify(message),
         }
     };
     let save_csv = move |_| {

@@ -44,7 +44,7 @@ pub fn run(place: &Place, gpus: &[String], nodes: &[u64]) -> Result<bool> {
                     Some(place) => counts[place] += 1,
                     None => {
                         answered = false;
-                        console::say(format!("{preset} on {nodes} nodes of {gpu}: {said}"));
+                        console::notice(format!("{preset} on {nodes} nodes of {gpu}: {said}"));
                     }
                 }
             }

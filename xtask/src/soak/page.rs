@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::console::{say, timed};
+use crate::console::{notice, timed};
 use crate::place::Place;
 use crate::test::Surroundings;
 use crate::{build, process, tools};
@@ -25,7 +25,7 @@ pub fn run(place: &Place) -> Result<bool> {
     let (trunks, own) = (shape(&by_trunk)?, shape(&ours)?);
     let same = trunks == own;
     if !same {
-        say(format_args!("the pages differ\nTrunk's: {trunks:#?}\nours: {own:#?}"));
+        notice(format_args!("the pages differ\nTrunk's: {trunks:#?}\nours: {own:#?}"));
     }
     let tested = surroundings.test(place, "browser", Some(&by_trunk), &[])?;
     let built_in = surroundings.test(place, "browser", None, &["plan::"])?;

@@ -92,7 +92,7 @@ fn outcome_of(step: Step, run: impl FnOnce() -> Result<Count> + std::panic::Unwi
     let start = Instant::now();
     let ended = std::panic::catch_unwind(run).unwrap_or_else(|_| Err(anyhow!("it panicked")));
     let count = ended.unwrap_or_else(|error| {
-        console::say(format_args!("error in {step}: {error:#}"));
+        console::notice(format_args!("error in {step}: {error:#}"));
         Count::FAILED
     });
     let elapsed = start.elapsed();

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::debian::{self, Package};
-use crate::console::{say, timed};
+use crate::console::{notice, timed};
 use crate::lock::Lock;
 use crate::place::Place;
 use crate::process;
@@ -58,7 +58,7 @@ pub fn torch(place: &Place) -> Result<Torch> {
         let _lock = Lock::acquire(&place.lock_file("torch"))?;
         if !marker.is_file() {
             if imports(&folder) {
-                say(format_args!("--> found torch {TORCH_VERSION} in {}", folder.display()));
+                notice(format_args!("--> found torch {TORCH_VERSION} in {}", folder.display()));
             } else {
                 install(place, &folder)?;
             }
@@ -143,7 +143,7 @@ fn install(place: &Place, folder: &Path) -> Result<()> {
         debian::packages(place, &[Package::VENV])?;
     }
     if folder.exists() {
-        say(format_args!("    removing an unfinished installation in {}", folder.display()));
+        notice(format_args!("    removing an unfinished installation in {}", folder.display()));
         std::fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
     timed(

@@ -125,7 +125,7 @@ pub fn find(
             }
             Ok(_) => passed_over.push(format!("rank {} found step {step} to be damaged", worst - 1)),
             Err(reason) => {
-                crate::say(&format!("the checkpoint of step {step} is passed over: {reason}"));
+                crate::notice(&format!("the checkpoint of step {step} is passed over: {reason}"));
                 passed_over.push(reason);
             }
         }

@@ -295,7 +295,7 @@ impl<'a> Saver<'a> {
         }
         saved.seconds = began.elapsed().as_secs_f64();
         if let Some(reason) = &saved.failed {
-            crate::say(&format!(
+            crate::notice(&format!(
                 "step {} could not be saved: {reason}; the training goes on, and the checkpoints before stay",
                 saved.step
             ));

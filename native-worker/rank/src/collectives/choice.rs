@@ -8,7 +8,7 @@ use super::host::HostCollectives;
 use super::nccl::NcclCollectives;
 use super::{Collectives, Reduce};
 use crate::arguments::{Arguments, CollectivesChoice};
-use crate::say;
+use crate::notice;
 use crate::sys::cuda::Cuda;
 use crate::sys::nccl::Nccl;
 
@@ -33,13 +33,13 @@ pub fn choose(
     match chosen {
         Ok(nccl) => {
             if first {
-                say(&format!("ranks talk by NCCL {}", nccl.version()));
+                notice(&format!("ranks talk by NCCL {}", nccl.version()));
             }
             Ok(Box::new(NcclCollectives::new(host, nccl, device)?))
         }
         Err(why) => {
             if first {
-                say(&format!("ranks talk over TCP, through host memory: {why}"));
+                notice(&format!("ranks talk over TCP, through host memory: {why}"));
             }
             Ok(Box::new(host))
         }

@@ -108,7 +108,7 @@ pub(super) fn last_resort(log: &Arc<Log>) -> LastResort {
         if let Some(log) = log.upgrade() {
             log::end(&log, Outcome::Failed, reason);
         }
-        say(reason);
+        notice(reason);
         std::process::exit(1);
     })
 }

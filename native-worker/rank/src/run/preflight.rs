@@ -57,12 +57,12 @@ pub(super) struct Ready {
 pub(super) fn preflight(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<Option<Ready>> {
     let environment = derive(&std::env::vars().collect())?;
     for warning in &environment.warnings {
-        say(warning);
+        notice(warning);
     }
     let reading = read_plan(&arguments.plan)?;
     let environment = seat(&reading.plan, environment)?;
     if reading.plan.role_of(environment.rank as u64) == Some(RankRole::Inactive) {
-        say(&format!("rank {} is on a slot that the plan leaves out, so it ends here", environment.rank));
+        notice(&format!("rank {} is on a slot that the plan leaves out, so it ends here", environment.rank));
         return Ok(None);
     }
     let device = device::take(arguments, &environment, cuda)?;

@@ -66,7 +66,7 @@ fn plan_file(row: &Row) -> Result<Value, String> {
         return Err("LoRA is not planned".to_owned());
     }
     let dtype = match numbers(row, row.text("variant") == "primary") {
-        Numbers::Wide | Numbers::Bf16 => "bf16",
+        Numbers::Quantity | Numbers::Bf16 => "bf16",
         Numbers::Fp8 => "fp8_current",
         Numbers::Fp8Rows => "fp8_blockwise",
         Numbers::Mxfp8 => "mxfp8",

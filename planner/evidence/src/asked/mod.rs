@@ -17,7 +17,7 @@ use row::{Row, rows};
 
 /// How much of a row a plan file gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Told {
+pub(super) enum Detail {
     /// What a user types: model, GPU, nodes, layout, precision, batch, sequence, software.
     Typed,
     /// The same, and the software's recipe for that model and GPU is not known.
@@ -28,21 +28,21 @@ pub(super) enum Told {
     Run,
 }
 
-impl Told {
+impl Detail {
     /// Its name among splits.
     pub(super) const fn split(self) -> &'static str {
         match self {
-            Told::Typed => "as typed",
-            Told::OthersRecipe => "as typed, own recipe out",
-            Told::Unnamed => "as typed, unnamed",
-            Told::Run => "as run",
+            Detail::Typed => "as typed",
+            Detail::OthersRecipe => "as typed, own recipe out",
+            Detail::Unnamed => "as typed, unnamed",
+            Detail::Run => "as run",
         }
     }
 
     /// Which recipes its plan is resolved among.
     pub(super) const fn among(self) -> Among {
         match self {
-            Told::OthersRecipe => Among::Others,
+            Detail::OthersRecipe => Among::Others,
             _ => Among::All,
         }
     }
@@ -50,9 +50,9 @@ impl Told {
     /// The plan file that is told so of a row's whole one.
     fn of(self, run: &Value) -> Value {
         match self {
-            Told::Run => run.clone(),
-            Told::Typed | Told::OthersRecipe => typed(run),
-            Told::Unnamed => {
+            Detail::Run => run.clone(),
+            Detail::Typed | Detail::OthersRecipe => typed(run),
+            Detail::Unnamed => {
                 let mut file = typed(run);
                 file["software"] = json!({});
                 file
@@ -66,40 +66,40 @@ pub(super) struct Source {
     /// Stem of its evidence file.
     pub(super) name: &'static str,
     /// What its rows can be told as.
-    pub(super) told: &'static [Told],
+    pub(super) details: &'static [Detail],
     /// Whether constants are fitted to its rows.
     pub(super) fitted: bool,
     read: fn(&Row, &Value) -> Option<Asked>,
 }
 
-const EVERY: &[Told] = &[Told::Typed, Told::OthersRecipe, Told::Unnamed, Told::Run];
-const NAMED: &[Told] = &[Told::Typed, Told::Unnamed, Told::Run];
+const EVERY: &[Detail] = &[Detail::Typed, Detail::OthersRecipe, Detail::Unnamed, Detail::Run];
+const NAMED: &[Detail] = &[Detail::Typed, Detail::Unnamed, Detail::Run];
 /// Of programs that no framework stands for: without their profile nobody would ask for them.
-const PROFILED: &[Told] = &[Told::Typed, Told::Run];
+const PROFILED: &[Detail] = &[Detail::Typed, Detail::Run];
 
 /// The sources, by name.
 pub(super) const SOURCES: [Source; 12] = [
     // Its framework is none of those that plans name.
-    Source { name: "kempnerforge_h200", told: PROFILED, fitted: true, read: kempnerforge::asked },
-    Source { name: "korthikanti_2022", told: PROFILED, fitted: true, read: megatron::korthikanti },
+    Source { name: "kempnerforge_h200", details: PROFILED, fitted: true, read: kempnerforge::asked },
+    Source { name: "korthikanti_2022", details: PROFILED, fitted: true, read: megatron::korthikanti },
     // Which release they had is not said.
-    Source { name: "megatron_bridge_memory_studies", told: EVERY, fitted: false, read: bridge::study },
-    Source { name: "megatron_bridge_model_cards", told: EVERY, fitted: true, read: bridge::card },
-    Source { name: "megatron_bridge_perf", told: EVERY, fitted: true, read: bridge::performance },
-    Source { name: "megatron_bridge_qwen3_235b", told: EVERY, fitted: false, read: bridge::performance },
+    Source { name: "megatron_bridge_memory_studies", details: EVERY, fitted: false, read: bridge::study },
+    Source { name: "megatron_bridge_model_cards", details: EVERY, fitted: true, read: bridge::card },
+    Source { name: "megatron_bridge_perf", details: EVERY, fitted: true, read: bridge::performance },
+    Source { name: "megatron_bridge_qwen3_235b", details: EVERY, fitted: false, read: bridge::performance },
     // Megatron-LM has no recipes: with its name and without it a plan is the same.
-    Source { name: "megatron_lm_readme", told: &[Told::Typed], fitted: false, read: readme::asked },
-    Source { name: "nanotron_ultrascale_bench", told: PROFILED, fitted: true, read: nanotron::asked },
+    Source { name: "megatron_lm_readme", details: &[Detail::Typed], fitted: false, read: readme::asked },
+    Source { name: "nanotron_ultrascale_bench", details: PROFILED, fitted: true, read: nanotron::asked },
     // A row prints no more than what is typed.
     Source {
         name: "nemo_h100_scaling",
-        told: &[Told::Typed, Told::Unnamed],
+        details: &[Detail::Typed, Detail::Unnamed],
         fitted: false,
         read: scaling::asked,
     },
-    Source { name: "simumax_results", told: NAMED, fitted: true, read: megatron::simumax },
-    Source { name: "torchtitan_benchmarks", told: EVERY, fitted: true, read: torchtitan::asked },
-    Source { name: "vtrain_ground_truth", told: PROFILED, fitted: true, read: megatron::vtrain },
+    Source { name: "simumax_results", details: NAMED, fitted: true, read: megatron::simumax },
+    Source { name: "torchtitan_benchmarks", details: EVERY, fitted: true, read: torchtitan::asked },
+    Source { name: "vtrain_ground_truth", details: PROFILED, fitted: true, read: megatron::vtrain },
 ];
 
 /// The source of a name.
@@ -167,8 +167,8 @@ impl Asked {
     }
 
     /// The plan file as it is told.
-    pub(super) fn told(&self, told: Told) -> Result<Value, String> {
-        self.file.as_ref().map(|run| told.of(run)).map_err(String::clone)
+    pub(super) fn file_with(&self, detail: Detail) -> Result<Value, String> {
+        self.file.as_ref().map(|run| detail.of(run)).map_err(String::clone)
     }
 }
 

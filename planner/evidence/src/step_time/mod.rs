@@ -4,7 +4,7 @@ mod layer_bench;
 mod scores;
 mod unseen;
 
-use super::asked::{self, Asked, List, Told, source};
+use super::asked::{self, Asked, Detail, List, source};
 use super::plan_of;
 use planner::parse::parse_plan;
 use planner::plan::Plan;
@@ -94,10 +94,10 @@ pub struct Case {
 
 impl Case {
     /// The case of a row, told so.
-    fn of(asked: &Asked, dataset: &str, told: Told) -> Result<Case, String> {
-        let file = asked.told(told)?;
+    fn of(asked: &Asked, dataset: &str, detail: Detail) -> Result<Case, String> {
+        let file = asked.file_with(detail)?;
         let plan = match file.get("choose") {
-            None => super::resolved(&file, told.among())?,
+            None => super::resolved(&file, detail.among())?,
             Some(_) => {
                 let file =
                     parse_plan(&file.to_string()).map_err(|_| plan_of(&file).err().unwrap_or_default())?;
@@ -177,11 +177,11 @@ impl Cases {
 /// # Errors
 /// A sentence, when the text is not in its dataset's format.
 pub fn cases(name: &str, text: &str) -> Result<Cases, String> {
-    cases_told(name, text, Told::Run)
+    cases_with(name, text, Detail::Run)
 }
 
 /// The same of rows told otherwise.
-fn cases_told(name: &str, text: &str, told: Told) -> Result<Cases, String> {
+fn cases_with(name: &str, text: &str, detail: Detail) -> Result<Cases, String> {
     let mut found = Cases::default();
     let Some(source) = source(name) else {
         for row in asked::row::rows(name, text)? {
@@ -200,7 +200,7 @@ fn cases_told(name: &str, text: &str, told: Told) -> Result<Cases, String> {
     found.without = without;
     found.unmapped.extend(repeated.iter().map(|label| format!("{label}: repeats a reading to the digit")));
     for row in &rows {
-        found.push(&row.label, Case::of(row, name, told));
+        found.push(&row.label, Case::of(row, name, detail));
     }
     Ok(found)
 }

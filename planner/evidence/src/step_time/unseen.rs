@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::scores::{Splits, values_of};
-use super::{Case, cases_told};
+use super::{Case, cases_with};
 use crate::BUNDLED;
-use crate::asked::{SOURCES, Source, Told};
+use crate::asked::{Detail, SOURCES, Source};
 use planner::cluster::{Generation, gpu};
 use planner::time::{Ranges, RunClass, Runs, Said};
 
@@ -88,10 +88,10 @@ pub struct Row {
 }
 
 /// Cases of a source, told so; those that are scored apart are left out.
-fn told_cases(source: &Source, told: Told) -> Result<Vec<Case>, String> {
+fn rows_with(source: &Source, detail: Detail) -> Result<Vec<Case>, String> {
     let (_, text) =
         BUNDLED.iter().find(|(name, _)| *name == source.name).ok_or("a source without its file")?;
-    let mut found = cases_told(source.name, text, told)?.cases;
+    let mut found = cases_with(source.name, text, detail)?.cases;
     found.retain(|case| case.excluded.is_none());
     Ok(found)
 }
@@ -99,11 +99,11 @@ fn told_cases(source: &Source, told: Told) -> Result<Vec<Case>, String> {
 /// What of a user's plan a row stands for, by what the constants had not seen of it. A user's model is another one than those of Megatron
 /// Bridge's tables, or one of them in another layout; a user of FSDP2 or Megatron-LM is another source; programs of old have profiles, by
 /// which nobody asks for another source.
-fn stands_for(source: &Source, left_out: LeftOut, told: Told, said: Said) -> Option<Said> {
+fn stands_for(source: &Source, left_out: LeftOut, detail: Detail, said: Said) -> Option<Said> {
     let less = said.max(Said::Own);
     let of_old = ["nanotron_ultrascale_bench", "vtrain_ground_truth"].contains(&source.name);
-    match (told, left_out) {
-        (Told::Run, _) => None,
+    match (detail, left_out) {
+        (Detail::Run, _) => None,
         (_, LeftOut::Never) => Some(less),
         (_, LeftOut::Half) if of_old => Some(less),
         // With its recipe left out, or nothing named, it is the same whether the model is known.
@@ -123,8 +123,8 @@ pub fn unseen(splits: &Splits) -> Result<Vec<Row>, String> {
     let mut found = Vec::new();
     let train = train()?;
     for source in &SOURCES {
-        for &told in source.told {
-            for case in told_cases(source, told)? {
+        for &detail in source.details {
+            for case in rows_with(source, detail)? {
                 let Some(standing) = case.standing.clone() else { continue };
                 let mut add = |left_out: LeftOut, values: &[f64]| {
                     let predicted = case.predict(values) * case.simulated_share;
@@ -132,13 +132,13 @@ pub fn unseen(splits: &Splits) -> Result<Vec<Row>, String> {
                         dataset: source.name,
                         label: format!("{}, {} {}", case.label, case.gpus, case.gpu),
                         left_out,
-                        told: told.split(),
+                        told: detail.split(),
                         family: case.family.clone(),
                         class: standing.class.clone(),
                         said: standing.said,
                         residual: libm::log(case.measured / predicted),
                         half: standing.half[usize::from(left_out != LeftOut::Half)],
-                        stands_for: stands_for(source, left_out, told, standing.said),
+                        stands_for: stands_for(source, left_out, detail, standing.said),
                         gpu: case.gpu,
                     });
                 };
@@ -281,7 +281,7 @@ fn ranges_of(rows: &[Row]) -> Result<Ranges, String> {
     let on_other = |alone: bool| {
         let like = |row: &&Row| {
             let hopper = gpu(row.gpu).is_some_and(|gpu| gpu.generation == Generation::Hopper);
-            let bridge = BRIDGE.contains(&row.dataset) && row.told == Told::Typed.split();
+            let bridge = BRIDGE.contains(&row.dataset) && row.told == Detail::Typed.split();
             bridge && row.left_out == LeftOut::Gpu && hopper == alone
         };
         half_width(&rows.iter().filter(like).collect::<Vec<_>>()).unwrap_or(1.0)
@@ -297,8 +297,8 @@ fn ranges_of(rows: &[Row]) -> Result<Ranges, String> {
 fn runs() -> Result<BTreeMap<String, BTreeMap<&'static str, Runs>>, String> {
     let mut found: BTreeMap<String, BTreeMap<&str, Runs>> = BTreeMap::new();
     for source in &SOURCES {
-        let told = if source.told.contains(&Told::Run) { Told::Run } else { Told::Typed };
-        for case in told_cases(source, told)? {
+        let detail = if source.details.contains(&Detail::Run) { Detail::Run } else { Detail::Typed };
+        for case in rows_with(source, detail)? {
             let Some(standing) = case.standing else { continue };
             let none = || Runs { gpu: case.gpu.to_owned(), count: 0, most_gpus: 0, models: Vec::new() };
             let of_gpu = found.entry(standing.class).or_default().entry(case.gpu).or_insert_with(none);

@@ -15,7 +15,7 @@ use crate::layout::chunks_of_stage;
 use crate::plan::Plan;
 use crate::schedule::{Action, ActionKind, Pipeline, actions};
 use crate::shard::fsdp::{Handling, Section, Weights};
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// A moment of a step at which something of that has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -51,13 +51,13 @@ pub enum At {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Alive {
     /// Gathered parameters.
-    pub gathered: Wide,
+    pub gathered: Quantity,
     /// Buffers of gathers.
-    pub gathering: Wide,
+    pub gathering: Quantity,
     /// Gradients that are not reduced.
-    pub gradients: Wide,
+    pub gradients: Quantity,
     /// Inputs and outputs of reductions.
-    pub reducing: Wide,
+    pub reducing: Quantity,
 }
 
 impl Alive {
@@ -91,8 +91,8 @@ struct Step<'u> {
     /// Sections in the order of their first units, each with its units.
     sections: Vec<(Section, Vec<usize>)>,
     /// Bytes of an element that is computed with, and that is reduced.
-    compute: Wide,
-    reduce: Wide,
+    compute: Quantity,
+    reduce: Quantity,
     /// Whether gradients wait for the last micro batch, and parameters that stay gathered do so until then.
     waits: bool,
     stays: bool,
@@ -105,13 +105,13 @@ struct Step<'u> {
     reduced: Vec<bool>,
     open: Vec<u32>,
     ahead: Option<usize>,
-    copied: Wide,
+    copied: Quantity,
     gradients: Vec<[Gradients; 3]>,
     /// Which units have one of the persistent buffers of gathered weights, and how many of each number nobody has.
     lent: Vec<bool>,
     free: Vec<u64>,
     /// Bytes of persistent inputs of reductions.
-    persistent: Wide,
+    persistent: Quantity,
     alive: Alive,
 }
 
@@ -122,7 +122,7 @@ const DOUBLED: u64 = 2;
 pub(super) fn persistent(units: &[Gathered], handling: &Handling) -> Alive {
     let mut alive = Alive::default();
     for unit in pairs(units) {
-        let of = |size: u64| Wide::from(DOUBLED) * Wide::from(size) * unit.whole;
+        let of = |size: u64| Quantity::from(DOUBLED) * Quantity::from(size) * unit.whole;
         if unit.weights == Weights::Gathered {
             alive.gathered += of(handling.compute.size());
         }
@@ -139,7 +139,7 @@ fn pairs(units: &[Gathered]) -> impl Iterator<Item = &Gathered> {
 impl<'u> Step<'u> {
     fn new(plan: &Plan, units: &'u [Gathered], handling: &Handling) -> Step<'u> {
         let mut sections: Vec<(Section, Vec<usize>)> = Vec::new();
-        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| unit.shard > Wide::ZERO) {
+        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| unit.shard > Quantity::ZERO) {
             match sections.iter_mut().find(|(known, _)| *known == unit.section) {
                 Some((_, units)) => units.push(number),
                 None => sections.push((unit.section, vec![number])),
@@ -153,8 +153,8 @@ impl<'u> Step<'u> {
                 .map(|unit| if unit.weights == Weights::Gathered { DOUBLED } else { 0 })
                 .collect(),
             persistent: alive.reducing,
-            compute: Wide::from(handling.compute.size()),
-            reduce: Wide::from(handling.reduce.size()),
+            compute: Quantity::from(handling.compute.size()),
+            reduce: Quantity::from(handling.reduce.size()),
             waits: handling.waits,
             stays: handling.stays,
             direct: handling.kept == handling.reduce && !handling.on_host,
@@ -164,7 +164,7 @@ impl<'u> Step<'u> {
             reduced: vec![false; units.len()],
             open: vec![0; sections.len()],
             ahead: None,
-            copied: Wide::ZERO,
+            copied: Quantity::ZERO,
             gradients: vec![[Gradients::default(); 3]; units.len()],
             alive,
             sections,
@@ -176,7 +176,7 @@ impl<'u> Step<'u> {
     }
 
     /// Bytes of the buffers that gather a section. One rank alone has nothing to gather.
-    fn buffers(&self, place: usize) -> Wide {
+    fn buffers(&self, place: usize) -> Quantity {
         let units = self.sections[place].1.iter().map(|&unit| &self.units[unit]);
         let takes = |unit: &&Gathered| unit.members > 1 && unit.weights == Weights::CopiedOut;
         units.filter(takes).map(|unit| self.compute * unit.whole).sum()
@@ -227,7 +227,7 @@ impl<'u> Step<'u> {
     }
 
     fn free_copied(&mut self) {
-        self.alive.gathering -= std::mem::replace(&mut self.copied, Wide::ZERO);
+        self.alive.gathering -= std::mem::replace(&mut self.copied, Quantity::ZERO);
     }
 
     fn drop_ahead(&mut self) {
@@ -277,7 +277,7 @@ impl<'u> Step<'u> {
     /// The part of a unit that stays is made.
     fn keep_part(&mut self, unit: usize, tell: &mut impl FnMut(Event, Alive)) {
         let of = &self.units[unit];
-        if of.kept_part > Wide::ZERO && self.gathered[unit] {
+        if of.kept_part > Quantity::ZERO && self.gathered[unit] {
             self.alive.gathered += self.compute * of.kept_part;
             self.kept[unit] = true;
             tell(Event::At(At::Keeping(of.section)), self.alive);
@@ -478,7 +478,7 @@ impl<'u> Step<'u> {
     /// Adds a unit's gradients to those that wait, or reduces them.
     fn settle(&mut self, number: usize, reduces: bool, tell: &mut impl FnMut(Event, Alive)) {
         let unit = &self.units[number];
-        if unit.shard == Wide::ZERO {
+        if unit.shard == Quantity::ZERO {
             return;
         }
         if !reduces || self.gradients[number].iter().any(|gradients| gradients.waiting) {
@@ -496,7 +496,7 @@ impl<'u> Step<'u> {
         if !reduces {
             return;
         }
-        let own = if unit.persistent.is_some() { Wide::ZERO } else { self.reduce * unit.whole };
+        let own = if unit.persistent.is_some() { Quantity::ZERO } else { self.reduce * unit.whole };
         let input = self.persistent + own;
         self.alive.reducing = input;
         tell(Event::At(At::Reducing(unit.section)), self.alive);
@@ -509,7 +509,7 @@ impl<'u> Step<'u> {
             }
         }
         let first = !std::mem::replace(&mut self.reduced[number], true);
-        let output = if first && self.direct { Wide::ZERO } else { self.reduce * unit.shard };
+        let output = if first && self.direct { Quantity::ZERO } else { self.reduce * unit.shard };
         tell(Event::At(At::Summing(unit.section)), Alive { reducing: input + output, ..self.alive });
     }
 }

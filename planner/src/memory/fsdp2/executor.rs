@@ -19,11 +19,11 @@ use crate::plan::Plan;
 use crate::schedule::{Action, ActionKind, Pipeline, live_chunks};
 use crate::settings::Granularity;
 use crate::shard::fsdp::{Handling, Section};
-use crate::units::{Dtype, Wide};
+use crate::units::{Dtype, Quantity};
 
 /// The most of a layer's backward where gradients of weights stay until all of their unit are there, and where each is added to
 /// those that wait as soon as it is there.
-fn backward(terms: &LayerTerms<'_>, kind: LayerKind) -> (Wide, Wide) {
+fn backward(terms: &LayerTerms<'_>, kind: LayerKind) -> (Quantity, Quantity) {
     let (at, all) = (&terms.at, terms.layer(kind).backward);
     if native::is_split(at.plan) {
         // Gradients of weights are made apart.
@@ -31,7 +31,7 @@ fn backward(terms: &LayerTerms<'_>, kind: LayerKind) -> (Wide, Wide) {
     }
     match kind.mlp {
         Mlp::Dense => {
-            let width = Wide::from(at.plan.model.ffn(kind)) / at.tp;
+            let width = Quantity::from(at.plan.model.ffn(kind)) / at.tp;
             let [staying, added] = [true, false].map(|stay| native::mlp_backward(at, width, stay));
             // The MLP's is the most of the layer's, or another part's is.
             (all.max(staying), if staying >= all { added } else { all })
@@ -51,15 +51,15 @@ struct Fed {
     /// Of what the layer saves.
     saved: SavedBytes,
     /// Of what it recomputes.
-    again: Wide,
+    again: Quantity,
     /// Elements of its weights.
-    weights: Wide,
+    weights: Quantity,
 }
 
 impl Fed {
     fn of(terms: &LayerTerms<'_>, kind: LayerKind, bytes: &TorchLayer) -> Option<Fed> {
         let (at, known) = (&terms.at, terms.layer(kind));
-        let matrices = |width: Wide| at.plan.model.mlp_matrices() * at.hidden * width;
+        let matrices = |width: Quantity| at.plan.model.mlp_matrices() * at.hidden * width;
         let (parts, module): (&[Saver], _) = match kind.mlp {
             Mlp::Dense => (&[Saver::Mlp], "mlp"),
             Mlp::Moe => (&[Saver::Router, Saver::Experts, Saver::SharedExperts], "moe"),
@@ -70,12 +70,12 @@ impl Fed {
         }
         let weights = match (kind.mlp, &at.plan.model.moe) {
             (Mlp::Moe, Some(moe)) => {
-                let local = Wide::from(moe.experts) / Wide::from(at.plan.layout.ep.max(1));
-                let width = moe.latent_size.map_or(at.hidden, Wide::from);
-                local * at.plan.model.mlp_matrices() * width * Wide::from(moe.ffn_hidden_size)
-                    + matrices(Wide::from(moe.shared_ffn_hidden_size) / at.tp)
+                let local = Quantity::from(moe.experts) / Quantity::from(at.plan.layout.ep.max(1));
+                let width = moe.latent_size.map_or(at.hidden, Quantity::from);
+                local * at.plan.model.mlp_matrices() * width * Quantity::from(moe.ffn_hidden_size)
+                    + matrices(Quantity::from(moe.shared_ffn_hidden_size) / at.tp)
             }
-            _ => matrices(Wide::from(at.plan.model.ffn(kind)) / at.tp),
+            _ => matrices(Quantity::from(at.plan.model.ffn(kind)) / at.tp),
         };
         // The norm's output is given back too.
         let output = norm(at) - at.stream();
@@ -84,14 +84,14 @@ impl Fed {
         let selected = at.recomputes(module);
         Some(match at.plan.training.recompute {
             Granularity::Full => {
-                let selected = if selected { known.recomputed } else { Wide::ZERO };
+                let selected = if selected { known.recomputed } else { Quantity::ZERO };
                 Fed { saved: SavedBytes::default(), again: kept.total() + selected, weights }
             }
             _ if selected => {
                 let again = bytes.whole.saturating_sub(bytes.saved.total());
                 Fed { saved: SavedBytes::default(), again, weights }
             }
-            _ => Fed { saved: kept, again: Wide::ZERO, weights },
+            _ => Fed { saved: kept, again: Quantity::ZERO, weights },
         })
     }
 }
@@ -101,10 +101,10 @@ struct Known {
     kind: LayerKind,
     bytes: TorchLayer,
     /// The most of its backward where gradients are added to those that wait.
-    adding: Wide,
+    adding: Quantity,
     fed: Option<Fed>,
     /// What it keeps for gradients of weights that are put off.
-    for_weights: Wide,
+    for_weights: Quantity,
 }
 
 /// One layer of a kind.
@@ -116,9 +116,9 @@ pub(super) fn layer(terms: &LayerTerms<'_>, kind: LayerKind) -> TorchLayer {
     };
     // The activated half of a gated unit beside what is made of it.
     let width = match (at.plan.model.gated, kind.mlp, &at.plan.model.moe) {
-        (true, Mlp::Dense, _) => at.full * Wide::from(at.plan.model.ffn(kind)) / at.tp,
-        (true, Mlp::Moe, Some(moe)) => routed_tokens(at) * Wide::from(moe.ffn_hidden_size),
-        _ => Wide::ZERO,
+        (true, Mlp::Dense, _) => at.full * Quantity::from(at.plan.model.ffn(kind)) / at.tp,
+        (true, Mlp::Moe, Some(moe)) => routed_tokens(at) * Quantity::from(moe.ffn_hidden_size),
+        _ => Quantity::ZERO,
     };
     let forward = known.forward.max(at.size * width);
     TorchLayer { saved, whole: known.whole(), forward, backward: backward(terms, kind).0 }
@@ -157,8 +157,8 @@ struct Walk<'a> {
     /// through.
     modules: u64,
     heads: u64,
-    param: Wide,
-    reduce: Wide,
+    param: Quantity,
+    reduce: Quantity,
     /// Whether gradients wait for the last micro batch, in the type in which they are made.
     waits: bool,
     added: bool,
@@ -170,10 +170,10 @@ struct Walk<'a> {
 }
 
 /// Elements of the largest part of a parameter that a rank of FSDP2 keeps.
-pub(super) fn updated_at_once(plan: &Plan, units: &[Gathered]) -> Wide {
+pub(super) fn updated_at_once(plan: &Plan, units: &[Gathered]) -> Quantity {
     let mesh = plan.mesh();
-    let members = Wide::from(mesh.dp_shard * mesh.cp).max(Wide::of(1));
-    units.iter().map(|unit| unit.largest).max().unwrap_or(Wide::ZERO).div_ceil(members)
+    let members = Quantity::from(mesh.dp_shard * mesh.cp).max(Quantity::of(1));
+    units.iter().map(|unit| unit.largest).max().unwrap_or(Quantity::ZERO).div_ceil(members)
 }
 
 /// All moments of a step that can be its fullest, on the fullest rank of `stage`, which has these units and updates so many elements
@@ -183,7 +183,7 @@ pub(super) fn walk(
     stage: u64,
     units: &[Gathered],
     handling: &Handling,
-    updated: Wide,
+    updated: Quantity,
 ) -> Vec<Moment> {
     let (plan, at) = (terms.at.plan, terms.at);
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
@@ -206,8 +206,8 @@ pub(super) fn walk(
         head: head(&at, modules),
         modules,
         heads: 0,
-        param: Wide::from(handling.compute.size()),
-        reduce: Wide::from(handling.reduce.size()),
+        param: Quantity::from(handling.compute.size()),
+        reduce: Quantity::from(handling.reduce.size()),
         waits: handling.waits,
         added: handling.reduce == handling.compute,
         live: SavedBytes::default(),
@@ -220,7 +220,7 @@ pub(super) fn walk(
     let of_all: SavedBytes =
         (0..walk.chunks.len()).fold(SavedBytes::default(), |sum, chunk| sum + walk.saved_by(chunk));
     let each = more / (walk.chunks.len() as u64).max(1);
-    walk.live = of_all.times(Wide::from(each));
+    walk.live = of_all.times(Quantity::from(each));
     step(plan, stage, units, handling, &pipeline, |action, event, alive| {
         walk.comes_to(action, event, alive);
     });
@@ -247,7 +247,7 @@ impl Walk<'_> {
     }
 
     /// The most of a layer's backward in this micro batch.
-    fn backward_of(&self, compute: Compute, bytes: &TorchLayer, chunk: usize) -> Wide {
+    fn backward_of(&self, compute: Compute, bytes: &TorchLayer, chunk: usize) -> Quantity {
         let Compute::Layer(number) = compute else { return bytes.backward };
         let known = self.known(number).filter(|_| self.adds(chunk));
         known.map_or(bytes.backward, |known| known.adding)
@@ -310,7 +310,7 @@ impl Walk<'_> {
             (kind, Event::At(at)) => {
                 // Of what was put off only gradients of weights are there.
                 let whole = kind == ActionKind::Backward;
-                self.behind(chunk, at, alive, if whole { self.at.stream() } else { Wide::ZERO });
+                self.behind(chunk, at, alive, if whole { self.at.stream() } else { Quantity::ZERO });
             }
         }
     }
@@ -324,12 +324,12 @@ impl Walk<'_> {
     }
 
     /// What a loss makes and gives back: with the gradient of the output layer its own temporaries are gone.
-    fn loss(&self) -> Wide {
+    fn loss(&self) -> Quantity {
         self.head.transient.saturating_sub(self.param * self.of_output())
     }
 
     /// Elements of the output layer.
-    fn of_output(&self) -> Wide {
+    fn of_output(&self) -> Quantity {
         let part = usize::from(!self.at.plan.model.tied_embeddings);
         self.units.iter().map(|unit| unit.computed.parts[part]).sum()
     }
@@ -350,7 +350,7 @@ impl Walk<'_> {
         if let Compute::Layer(number) = compute
             && let Some(fed) = self.known(number).and_then(|known| known.fed)
         {
-            let fresh = if self.adds(chunk) { Wide::ZERO } else { self.param * fed.weights };
+            let fresh = if self.adds(chunk) { Quantity::ZERO } else { self.param * fed.weights };
             let beside = Alive { gradients: alive.gradients + fresh, ..alive };
             // The gradients of the norm's output and of the stream.
             let norm = 2 * self.at.stream() + native::norm_backward(&self.at);
@@ -383,7 +383,7 @@ impl Walk<'_> {
     }
 
     /// What a layer, or a module, keeps for those.
-    fn for_weights(&self, compute: Compute, bytes: &TorchLayer) -> Wide {
+    fn for_weights(&self, compute: Compute, bytes: &TorchLayer) -> Quantity {
         let Compute::Layer(number) = compute else { return bytes.whole };
         self.known(number).map_or(bytes.whole, |known| known.for_weights)
     }
@@ -392,7 +392,7 @@ impl Walk<'_> {
     fn weight_gradients(&mut self, chunk: usize, compute: Compute, alive: Alive) {
         if compute == Compute::Head {
             let output = Alive { gradients: alive.gradients + self.param * self.of_output(), ..alive };
-            self.note("head", self.live, output, Wide::ZERO);
+            self.note("head", self.live, output, Quantity::ZERO);
             let kept = self.of_one_head().get(Saver::Head).saturating_sub(self.at.stream());
             self.live = self.live - SavedBytes::of(Saver::Head, kept);
         }
@@ -403,11 +403,11 @@ impl Walk<'_> {
             _ => return,
         };
         let of_section = self.units.iter().filter(|unit| unit.section == section);
-        let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Wide::ZERO);
+        let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Quantity::ZERO);
         self.note("backward", self.live, alive, self.param * largest);
         self.live = self.live - SavedBytes::of(Saver::Mlp, self.for_weights(compute, &bytes));
         let end = Alive { gradients: alive.gradients + self.fresh(section, chunk), ..alive };
-        self.note("backward", self.live, end, Wide::ZERO);
+        self.note("backward", self.live, end, Quantity::ZERO);
     }
 
     /// A chunk's backward is done, or one of a split one's halves: positions are needed in the first, words in the last.
@@ -426,17 +426,17 @@ impl Walk<'_> {
             *done += 1;
         }
         self.live = self.live - given_back;
-        self.note("backward", self.live, alive, Wide::ZERO);
+        self.note("backward", self.live, alive, Quantity::ZERO);
     }
 
     /// What one of the losses has kept.
     fn of_one_head(&self) -> SavedBytes {
-        SavedBytes::of(Saver::Head, self.head.saved.get(Saver::Head) / Wide::from(1 + self.modules))
+        SavedBytes::of(Saver::Head, self.head.saved.get(Saver::Head) / Quantity::from(1 + self.modules))
     }
 
     /// What those have kept that forward has been through, before the chunk's forward is done.
     fn of_heads(&self) -> SavedBytes {
-        self.of_one_head().times(Wide::from(self.heads))
+        self.of_one_head().times(Quantity::from(self.heads))
     }
 
     /// Backward of an output layer: the modules' before the model's own, the last one's first.
@@ -448,7 +448,7 @@ impl Walk<'_> {
             // The sum is made beside both, when the loss has given back what it kept.
             let sum = Alive { gradients: output.gradients + made, ..alive };
             let live = self.live - self.of_one_head();
-            self.note("head", live + SavedBytes::of(Saver::Head, 2 * self.at.stream()), sum, Wide::ZERO);
+            self.note("head", live + SavedBytes::of(Saver::Head, 2 * self.at.stream()), sum, Quantity::ZERO);
         }
         if self.heads < self.modules {
             self.live = self.live - self.of_one_head();
@@ -457,22 +457,22 @@ impl Walk<'_> {
     }
 
     /// Gradients of a section that a backward makes, where they are not added to those that wait.
-    fn fresh(&self, section: Section, chunk: usize) -> Wide {
+    fn fresh(&self, section: Section, chunk: usize) -> Quantity {
         let units = self.units.iter().filter(|unit| unit.section == section && !self.adds(chunk));
         units.map(|unit| self.param * unit.computed.all()).sum()
     }
 
     /// What follows a section's backward, beside its input and the gradient of that, each so many bytes.
-    fn behind(&mut self, chunk: usize, at: At, alive: Alive, stream: Wide) {
+    fn behind(&mut self, chunk: usize, at: At, alive: Alive, stream: Quantity) {
         match at {
-            At::Reducing(Section::Root) => self.note("reduction", self.live, alive, Wide::ZERO),
+            At::Reducing(Section::Root) => self.note("reduction", self.live, alive, Quantity::ZERO),
             At::Reducing(_) | At::Summing(_) => {
                 self.note("backward", self.live + SavedBytes::of(Saver::Norms, stream), alive, stream);
             }
             At::Adding(section) if !self.adds(chunk) && self.has_gradients(section, chunk) => {
                 // The first are copied, the others are brought into the type of those that wait, one by one.
                 let of_section = self.units.iter().filter(|unit| unit.section == section);
-                let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Wide::ZERO);
+                let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Quantity::ZERO);
                 let saved = self.live + SavedBytes::of(Saver::Norms, stream);
                 self.note("backward", saved, alive, self.reduce * largest);
             }
@@ -486,7 +486,7 @@ impl Walk<'_> {
         matches!(section, Section::Layer(_) | Section::Mtp(_)) || at_an_end()
     }
 
-    fn note(&mut self, phase: &'static str, activations: SavedBytes, alive: Alive, temporaries: Wide) {
+    fn note(&mut self, phase: &'static str, activations: SavedBytes, alive: Alive, temporaries: Quantity) {
         self.found.push(Moment {
             phase,
             activations,
@@ -501,7 +501,7 @@ impl Walk<'_> {
 }
 
 /// Temporaries of an update of the largest part of a parameter that a rank keeps: the gradient and its square, then what is divided.
-fn update(kept: Dtype, largest: Wide) -> Wide {
-    let exact = Wide::from(kept.size()).max(Wide::of(4));
-    2 * exact * largest.min(Wide::from(UPDATED_AT_ONCE))
+fn update(kept: Dtype, largest: Quantity) -> Quantity {
+    let exact = Quantity::from(kept.size()).max(Quantity::of(4));
+    2 * exact * largest.min(Quantity::from(UPDATED_AT_ONCE))
 }

@@ -9,7 +9,7 @@ use crate::shard::fsdp::{
     units_of_stage,
 };
 use crate::shard::{RankShards, flat_units};
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Elements of one unit, as its gathers and reductions see them. With one rank there is nothing to gather: trainers leave
 /// FSDP out.
@@ -24,17 +24,17 @@ pub(crate) struct Gathered {
     /// Whether it is given back after its forward.
     pub reshard: bool,
     /// Elements of it that a rank keeps until its backward, where it is then split over fewer ranks than it is sharded over.
-    pub kept_part: Wide,
+    pub kept_part: Quantity,
     /// Of the buffer that gathers it.
-    pub whole: Wide,
+    pub whole: Quantity,
     /// Of those, in linear layers, which torchao converts; not the output layer, nor experts, which are no linear layers.
-    pub linear: Wide,
+    pub linear: Quantity,
     /// Of those, in the output layer.
-    pub head: Wide,
+    pub head: Quantity,
     /// Of its largest parameter, gathered.
-    pub largest: Wide,
+    pub largest: Quantity,
     /// Of a rank's shard.
-    pub shard: Wide,
+    pub shard: Quantity,
     /// Of its parameters as the worker computes with them, without padding.
     pub computed: Computed,
     /// Ranks that it is gathered from.
@@ -50,16 +50,16 @@ pub(crate) struct Gathered {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Computed {
     /// Of the embedding, of the output layer, of all else.
-    pub parts: [Wide; 3],
+    pub parts: [Quantity; 3],
     /// Of the largest.
-    pub largest: Wide,
+    pub largest: Quantity,
 }
 
 impl Computed {
     fn of(unit: &CarriedUnit, shards: &RankShards) -> Computed {
         let mut computed = Computed::default();
         for shard in unit.parameters.iter().filter_map(|&number| shards.params.get(number)) {
-            let elements = Wide::from(shard.elements());
+            let elements = Quantity::from(shard.elements());
             let part = match shard.module {
                 Module::Embedding => 0,
                 Module::Head => 1,
@@ -72,7 +72,7 @@ impl Computed {
     }
 
     /// Of all of them.
-    pub(crate) fn all(&self) -> Wide {
+    pub(crate) fn all(&self) -> Quantity {
         self.parts.iter().sum()
     }
 }
@@ -84,14 +84,14 @@ impl Gathered {
         let units = units_of_stage(plan, stage);
         let with = |(unit, section): (&Unit, Section)| {
             let found = Gathered::of(&mesh, unit, section);
-            let kept = unit.post_forward(plan).map(|ranks| found.whole / Wide::from(ranks));
-            Gathered { kept_part: kept.unwrap_or(Wide::ZERO), ..found }
+            let kept = unit.post_forward(plan).map(|ranks| found.whole / Quantity::from(ranks));
+            Gathered { kept_part: kept.unwrap_or(Quantity::ZERO), ..found }
         };
         let mut found: Vec<Gathered> = units.iter().zip(sections(&units)).map(with).collect();
         if plan.is_computed_by_the_worker()
             && let Some(computed) = computed_by_the_worker(plan, &mesh, stage)
         {
-            let kept = found.iter_mut().filter(|unit| unit.shard > Wide::ZERO);
+            let kept = found.iter_mut().filter(|unit| unit.shard > Quantity::ZERO);
             kept.zip(computed).for_each(|(unit, computed)| unit.computed = computed);
         }
         found
@@ -106,20 +106,20 @@ impl Gathered {
             section,
             number: unit.number,
             reshard: unit.reshard,
-            kept_part: Wide::ZERO,
-            whole: Wide::ZERO,
-            linear: Wide::ZERO,
-            head: Wide::ZERO,
-            largest: Wide::ZERO,
-            shard: Wide::ZERO,
+            kept_part: Quantity::ZERO,
+            whole: Quantity::ZERO,
+            linear: Quantity::ZERO,
+            head: Quantity::ZERO,
+            largest: Quantity::ZERO,
+            shard: Quantity::ZERO,
             computed: Computed::default(),
             members: if expert { mesh.ep_shard } else { mesh.dp_shard * mesh.cp },
             weights: Weights::CopiedOut,
             persistent: None,
         };
         for placed in &unit.params {
-            let buffer = Wide::from(placed.gather_buffer(mesh, &slots));
-            found.shard += Wide::from(placed.padded_elements(mesh, &slots));
+            let buffer = Quantity::from(placed.gather_buffer(mesh, &slots));
+            found.shard += Quantity::from(placed.padded_elements(mesh, &slots));
             found.largest = found.largest.max(buffer);
             if wrapped {
                 found.whole += buffer;
@@ -137,10 +137,10 @@ impl Gathered {
 impl Gathered {
     /// The units of a plan for Megatron-FSDP whose gradients are split, where a rank computes with `native`, and elements of the
     /// largest part of a parameter that it updates. None where the two don't go together.
-    pub(crate) fn of_flat_units(plan: &Plan, native: &RankShards) -> (Vec<Gathered>, Wide) {
-        let Ok(carried) = flat_units(plan, native) else { return (Vec::new(), Wide::ZERO) };
+    pub(crate) fn of_flat_units(plan: &Plan, native: &RankShards) -> (Vec<Gathered>, Quantity) {
+        let Ok(carried) = flat_units(plan, native) else { return (Vec::new(), Quantity::ZERO) };
         let of = |unit: &CarriedUnit| {
-            let whole = Wide::from(unit.slice * unit.members);
+            let whole = Quantity::from(unit.slice * unit.members);
             let computed = Computed::of(unit, native);
             Gathered {
                 kind: match unit.section {
@@ -151,12 +151,12 @@ impl Gathered {
                 section: unit.section,
                 number: None,
                 reshard: unit.reshard,
-                kept_part: Wide::ZERO,
+                kept_part: Quantity::ZERO,
                 whole,
-                linear: Wide::ZERO,
+                linear: Quantity::ZERO,
                 head: computed.parts[1],
                 largest: computed.largest,
-                shard: Wide::from(unit.slice),
+                shard: Quantity::from(unit.slice),
                 computed,
                 members: unit.members,
                 weights: unit.weights,
@@ -164,7 +164,7 @@ impl Gathered {
             }
         };
         let updated = carried.parts.iter().map(|part| part.shard.elements()).max().unwrap_or(0);
-        (carried.units.iter().map(of).collect(), Wide::from(updated))
+        (carried.units.iter().map(of).collect(), Quantity::from(updated))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::memory::moe::routed_tokens;
 use crate::memory::parts::{SavedBytes, Saver};
 use crate::memory::setting::PlanTerms;
 use crate::memory::stage::LayerTerms;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 use super::{executor, operators};
 
@@ -18,11 +18,11 @@ pub(crate) struct TorchLayer {
     /// Kept from forward to backward.
     pub saved: SavedBytes,
     /// Everything that backward needs, recomputed or kept.
-    pub whole: Wide,
+    pub whole: Quantity,
     /// Temporaries of forward beside that.
-    pub forward: Wide,
+    pub forward: Quantity,
     /// Temporaries of backward beside that: gradients of the widest activations.
-    pub backward: Wide,
+    pub backward: Quantity,
 }
 
 /// One layer of a kind.
@@ -70,14 +70,14 @@ pub(super) fn mtp_module(terms: &LayerTerms<'_>) -> TorchLayer {
 }
 
 /// Sequence parallelism gathers the input of column-cut matrices, and the gradient comes back as wide.
-fn gathered(at: &PlanTerms<'_>) -> Wide {
-    if at.tp > Wide::of(1) { 2 * at.size * at.full * at.hidden } else { Wide::ZERO }
+fn gathered(at: &PlanTerms<'_>) -> Quantity {
+    if at.tp > Quantity::of(1) { 2 * at.size * at.full * at.hidden } else { Quantity::ZERO }
 }
 
 /// Tensors as wide as the stream of the whole sequence that the backward of a compiled layer has at once under tensor
 /// parallelism: gradients, their partial sums and what scatters them, in the order that the compiler chose. Fitted to
 /// the rows 12 and 16 of torchtitan's published pipelines; counted from the operators there are five.
-pub(crate) const COMPILED_WIDE_TENSORS: Wide = Wide::of(16);
+pub(crate) const COMPILED_WIDE_TENSORS: Quantity = Quantity::of(16);
 
 /// Whether layers are compiled that gather the sequence over tensor-parallel ranks.
 pub(crate) fn compiles_whole_sequences(plan: &Plan) -> bool {
@@ -85,7 +85,7 @@ pub(crate) fn compiles_whole_sequences(plan: &Plan) -> bool {
 }
 
 /// Those tensors, which operators that run one by one give back sooner.
-fn wide_tensors(at: &PlanTerms<'_>) -> Wide {
+fn wide_tensors(at: &PlanTerms<'_>) -> Quantity {
     if compiles_whole_sequences(at.plan) {
         COMPILED_WIDE_TENSORS * at.size * at.full * at.hidden
     } else {
@@ -95,47 +95,47 @@ fn wide_tensors(at: &PlanTerms<'_>) -> Wide {
 
 /// torch's matrices keep the gathered inputs, of attention and of the MLP, where Megatron-Core keeps this rank's slice
 /// and gathers again.
-fn gathered_inputs(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
-    let parts = Wide::from(at.plan.model.mixer(kind).is_some()) + Wide::from(kind.mlp == Mlp::Dense);
+fn gathered_inputs(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
+    let parts = Quantity::from(at.plan.model.mixer(kind).is_some()) + Quantity::from(kind.mlp == Mlp::Dense);
     at.widths.input(parts * at.full.saturating_sub(at.local) * at.hidden)
 }
 
 /// Elements of a rank's keys and values each, spread over the query heads as trainers hand them to torch's attention.
-fn spread_keys(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
+fn spread_keys(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     match at.plan.model.mixer(kind) {
-        Some(MixerRef::Attention(&Attention::Gqa { heads, head_dim, .. })) if at.cp > Wide::of(1) => {
-            at.full * Wide::from(heads) / at.tp * Wide::from(head_dim)
+        Some(MixerRef::Attention(&Attention::Gqa { heads, head_dim, .. })) if at.cp > Quantity::of(1) => {
+            at.full * Quantity::from(heads) / at.tp * Quantity::from(head_dim)
         }
-        _ => Wide::ZERO,
+        _ => Quantity::ZERO,
     }
 }
 
 /// Context parallelism gathers keys and values of all ranks at once (torch's `_AllGatherRotater`, the default), beside
 /// this rank's put together.
-fn ring(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
+fn ring(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     2 * at.size * spread_keys(at, kind) * (at.cp + 1)
 }
 
 /// The same in backward, where gradients of queries, keys and values are summed in fp32 and those of keys and values go
 /// round, sent and received.
-fn ring_backward(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
+fn ring_backward(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     ring(at, kind) + (3 + 2 * 2) * 4 * spread_keys(at, kind)
 }
 
 /// What single operators keep that fused ones don't: the activated gate beside gate, up projection and product; sorted,
 /// padded and weighted tokens of experts.
-fn unfused(at: &PlanTerms<'_>, kind: LayerKind) -> Wide {
+fn unfused(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     let model = &at.plan.model;
     if at.plan.layout.fsdp.compiled {
-        return Wide::ZERO;
+        return Quantity::ZERO;
     }
     match (kind.mlp, &model.moe) {
-        (Mlp::Dense, _) if model.gated => at.size * at.full * Wide::from(model.ffn(kind)) / at.tp,
+        (Mlp::Dense, _) if model.gated => at.size * at.full * Quantity::from(model.ffn(kind)) / at.tp,
         (Mlp::Moe, Some(moe)) => {
-            let gate = if model.gated { Wide::from(moe.ffn_hidden_size) } else { Wide::ZERO };
-            let stream = moe.latent_size.map_or(at.hidden, Wide::from);
+            let gate = if model.gated { Quantity::from(moe.ffn_hidden_size) } else { Quantity::ZERO };
+            let stream = moe.latent_size.map_or(at.hidden, Quantity::from);
             at.size * routed_tokens(at) * (gate + 3 * stream)
         }
-        _ => Wide::ZERO,
+        _ => Quantity::ZERO,
     }
 }

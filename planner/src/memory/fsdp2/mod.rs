@@ -25,7 +25,7 @@ use super::stage::LayerTerms;
 use crate::plan::Plan;
 use crate::shard::RankShards;
 use crate::shard::fsdp::Handling;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
 pub fn moments(terms: &LayerTerms<'_>, stage: u64) -> Vec<Moment> {
@@ -56,7 +56,7 @@ pub(super) fn phases_of_flat_units(terms: &LayerTerms<'_>, plan: &Plan, native: 
 
 fn fullest(moments: Vec<Moment>) -> Vec<Phase> {
     let mut found: Vec<Moment> = Vec::new();
-    let mut most_gathered = Wide::ZERO;
+    let mut most_gathered = Quantity::ZERO;
     for moment in moments {
         most_gathered = most_gathered.max(moment.gather);
         match found.iter_mut().find(|known| known.phase == moment.phase) {

@@ -11,10 +11,10 @@ use crate::model::{Attention, LayerKind, MixerRef, Mlp, Moe};
 use crate::memory::moe::routed_tokens;
 use crate::memory::parts::{SavedBytes, Saver};
 use crate::memory::setting::PlanTerms;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Bytes of a score and of the number of the expert that it is for, which the router's choice keeps of each.
-const CHOICE: Wide = Wide::of(4 + 8);
+const CHOICE: Quantity = Quantity::of(4 + 8);
 
 /// The matrix products of a layer in the order in which they run, of which every second is kept.
 struct Products {
@@ -25,7 +25,7 @@ struct Products {
 
 impl Products {
     /// The output of the next product.
-    fn put(&mut self, part: Saver, bytes: Wide) {
+    fn put(&mut self, part: Saver, bytes: Quantity) {
         self.count += 1;
         if !self.count.is_multiple_of(2) {
             self.saved.put(part, bytes);
@@ -33,12 +33,12 @@ impl Products {
     }
 
     /// The output of the next product, which is added to the stream: backward has no use for it, which a compiler sees.
-    fn put_onto_stream(&mut self, part: Saver, bytes: Wide) {
-        self.put(part, if self.compiled { Wide::ZERO } else { bytes });
+    fn put_onto_stream(&mut self, part: Saver, bytes: Quantity) {
+        self.put(part, if self.compiled { Quantity::ZERO } else { bytes });
     }
 
     /// An output that is kept whatever its number.
-    fn keep(&mut self, part: Saver, bytes: Wide) {
+    fn keep(&mut self, part: Saver, bytes: Quantity) {
         self.saved.put(part, bytes);
     }
 }
@@ -57,18 +57,18 @@ pub(super) fn saved(at: &PlanTerms<'_>, kind: LayerKind) -> Option<SavedBytes> {
         (Mlp::None, _) => {}
         (Mlp::Linear, _) => products.put_onto_stream(Saver::Mlp, at.size * at.full * at.hidden),
         (Mlp::Moe, Some(moe)) => of_experts(at, moe, &mut products)?,
-        (Mlp::Dense | Mlp::Moe, _) => of_mlp(at, Saver::Mlp, Wide::from(model.ffn(kind)), &mut products),
+        (Mlp::Dense | Mlp::Moe, _) => of_mlp(at, Saver::Mlp, Quantity::from(model.ffn(kind)), &mut products),
     }
-    if at.tp > Wide::of(1) {
-        let parts = Wide::from(model.mixer(kind).is_some()) + Wide::from(kind.mlp != Mlp::None);
+    if at.tp > Quantity::of(1) {
+        let parts = Quantity::from(model.mixer(kind).is_some()) + Quantity::from(kind.mlp != Mlp::None);
         products.keep(Saver::Norms, parts * at.stream());
     }
     Some(products.saved)
 }
 
 fn of_attention(at: &PlanTerms<'_>, attention: &Attention, products: &mut Products) -> Option<()> {
-    let wide = |value: u64| Wide::from(value);
-    let tokens = |width: Wide| at.size * at.full * width;
+    let wide = |value: u64| Quantity::from(value);
+    let tokens = |width: Quantity| at.size * at.full * width;
     let heads = wide(attention.heads()) / at.tp;
     let attended = match *attention {
         Attention::Gqa { kv_heads, head_dim, output_gate, values_are_keys, shared_kv, .. } => {
@@ -111,7 +111,7 @@ fn of_attention(at: &PlanTerms<'_>, attention: &Attention, products: &mut Produc
 }
 
 /// Gate and up projection, or the one matrix in their place, and the projection back.
-fn of_mlp(at: &PlanTerms<'_>, part: Saver, width: Wide, products: &mut Products) {
+fn of_mlp(at: &PlanTerms<'_>, part: Saver, width: Quantity, products: &mut Products) {
     for _ in 0..at.plan.model.first_matrices() {
         products.put(part, at.size * at.full * width / at.tp);
     }
@@ -122,14 +122,14 @@ fn of_experts(at: &PlanTerms<'_>, moe: &Moe, products: &mut Products) -> Option<
     if moe.latent_size.is_some() || moe.scaled_branches {
         return None;
     }
-    let chosen = at.local * Wide::from(moe.top_k);
+    let chosen = at.local * Quantity::from(moe.top_k);
     products.keep(Saver::Router, CHOICE * chosen);
     if at.plan.layout.ep > 1 {
         // What came from the other ranks, and what came back.
         products.keep(Saver::Experts, at.size * at.hidden * (routed_tokens(at) + chosen));
     }
     if moe.shared_ffn_hidden_size > 0 {
-        of_mlp(at, Saver::SharedExperts, Wide::from(moe.shared_ffn_hidden_size), products);
+        of_mlp(at, Saver::SharedExperts, Quantity::from(moe.shared_ffn_hidden_size), products);
     }
     if moe.shared_gate {
         products.put(Saver::SharedExperts, at.size * at.full);

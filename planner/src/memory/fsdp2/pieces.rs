@@ -11,7 +11,7 @@ use crate::memory::parts::SavedBytes;
 use crate::memory::stage::LayerTerms;
 use crate::plan::Plan;
 use crate::settings::Schedule;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// What a piece is in the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,17 +30,17 @@ pub(super) struct Piece {
     /// What it is.
     pub role: Role,
     /// Elements while gathered, padding included; 0 where nothing is gathered.
-    pub gathered: Wide,
+    pub gathered: Quantity,
     /// Bytes of them while gathered.
-    pub gathered_bytes: Wide,
+    pub gathered_bytes: Quantity,
     /// Of its largest parameter.
-    pub largest: Wide,
+    pub largest: Quantity,
     /// Elements of this rank's shard, padding included.
-    pub shard: Wide,
+    pub shard: Quantity,
     /// Whether it stays gathered from forward to backward.
     pub stays: bool,
     /// Bytes of the part of it that does, where it is split over fewer ranks than it is sharded over in between.
-    pub kept_part: Wide,
+    pub kept_part: Quantity,
     /// What it keeps and needs.
     pub bytes: TorchLayer,
 }
@@ -51,13 +51,13 @@ pub(super) struct Pieces {
     /// All but the root.
     pub list: Vec<Piece>,
     /// Elements of the root while gathered.
-    pub root: Wide,
+    pub root: Quantity,
     /// Of its shard.
-    pub root_shard: Wide,
+    pub root_shard: Quantity,
     /// Of the output layer in the root while gathered.
-    pub root_head: Wide,
+    pub root_head: Quantity,
     /// Of the output layer alone, where it is a unit with the norm.
-    pub output: Wide,
+    pub output: Quantity,
     /// Activations of micro batches in flight beside the one that is walked.
     pub others: SavedBytes,
     /// Where in the list each chunk begins whose gradients are reduced before the next chunk's are summed.
@@ -66,8 +66,8 @@ pub(super) struct Pieces {
 
 impl Piece {
     /// Bytes of it while it is at work that are not there from its forward to its backward.
-    pub(super) fn at_work(&self) -> Wide {
-        if self.stays { Wide::ZERO } else { self.gathered_bytes.saturating_sub(self.kept_part) }
+    pub(super) fn at_work(&self) -> Quantity {
+        if self.stays { Quantity::ZERO } else { self.gathered_bytes.saturating_sub(self.kept_part) }
     }
 }
 
@@ -77,20 +77,20 @@ impl Pieces {
         let plan = terms.at.plan;
         let mut found = Pieces {
             list: Vec::new(),
-            root: Wide::ZERO,
-            root_shard: Wide::ZERO,
-            root_head: Wide::ZERO,
-            output: Wide::ZERO,
+            root: Quantity::ZERO,
+            root_shard: Quantity::ZERO,
+            root_head: Quantity::ZERO,
+            output: Quantity::ZERO,
             others: SavedBytes::default(),
             apart: Vec::new(),
         };
-        let param = Wide::from(plan.training.dtype.size());
+        let param = Quantity::from(plan.training.dtype.size());
         // A layer's experts come before the rest of it, and are at work with it.
-        let mut experts = (Wide::ZERO, Wide::ZERO, Wide::ZERO, Wide::ZERO);
+        let mut experts = (Quantity::ZERO, Quantity::ZERO, Quantity::ZERO, Quantity::ZERO);
         let model: &Architecture = &plan.model;
         for unit in units {
             let &Gathered { whole, shard: own, .. } = unit;
-            let eighths = if in_8_bits(plan) { unit.linear } else { Wide::ZERO };
+            let eighths = if in_8_bits(plan) { unit.linear } else { Quantity::ZERO };
             let bytes_of = param * (whole - eighths) + eighths;
             let (role, bytes) = match unit.kind {
                 UnitKind::Experts => {
@@ -179,7 +179,7 @@ fn others(terms: &LayerTerms<'_>, stage: u64, list: &[Piece]) -> SavedBytes {
         let modules = if chunk.mtp { plan.model.mtp_layers } else { 0 };
         let count = chunk.layers.end - chunk.layers.start + modules;
         for piece in layers.by_ref().take(count as usize) {
-            sum += piece.bytes.saved.times(Wide::from(live));
+            sum += piece.bytes.saved.times(Quantity::from(live));
         }
     }
     sum

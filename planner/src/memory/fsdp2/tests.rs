@@ -8,7 +8,7 @@ use crate::memory::stage::LayerTerms;
 use crate::memory::{answer, live_chunks};
 use crate::parse::parse_plan;
 use crate::plan::Plan;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// A plan of eight layers, four micro batches on two stages, where `change` says nothing else.
 fn plan(change: impl Fn(&mut Value)) -> Plan {
@@ -84,7 +84,7 @@ fn the_stream_of_reductions_keeps_last_steps_gradients() {
         plan["layout"]["pp"] = 1.into();
         plan["cluster"]["gpus_per_node"] = 1.into();
     });
-    assert_eq!(fullest(&alone, "head").reduced_before, Wide::ZERO);
+    assert_eq!(fullest(&alone, "head").reduced_before, Quantity::ZERO);
 }
 
 #[test]

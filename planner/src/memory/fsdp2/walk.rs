@@ -12,7 +12,7 @@ use crate::memory::parts::{SavedBytes, Saver};
 use crate::memory::phases::Phase;
 use crate::memory::setting::PlanTerms;
 use crate::memory::stage::LayerTerms;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// What is alive at one moment beside shards and optimizer state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,25 +22,25 @@ pub struct Moment {
     /// Saved activations.
     pub activations: SavedBytes,
     /// Gathered parameters.
-    pub unsharded: Wide,
+    pub unsharded: Quantity,
     /// Buffers of gathers under way.
-    pub gather: Wide,
+    pub gather: Quantity,
     /// Inputs of reductions under way.
-    pub scatter: Wide,
+    pub scatter: Quantity,
     /// Gradients that are not reduced yet.
-    pub gradients: Wide,
+    pub gradients: Quantity,
     /// Everything else.
-    pub temporaries: Wide,
+    pub temporaries: Quantity,
     /// Bytes of the sharded gradients that don't exist yet.
-    pub absent: Wide,
+    pub absent: Quantity,
     /// Bytes freed before that the allocator keeps in segments too small for what this moment asks for.
-    pub too_small: Wide,
+    pub too_small: Quantity,
     /// What the stream of reductions keeps of the sharded gradients of the step before, which no other stream can use.
-    pub reduced_before: Wide,
+    pub reduced_before: Quantity,
 }
 
 impl Moment {
-    fn beside(&self) -> Wide {
+    fn beside(&self) -> Quantity {
         self.unsharded + self.gather + self.scatter + self.gradients + self.temporaries
     }
 
@@ -51,7 +51,7 @@ impl Moment {
 
     /// As a phase of the answer, where gathers took so many bytes at most. Gathers have a stream of their own, and what
     /// the allocator keeps for one stream serves no other.
-    pub(crate) fn as_phase(&self, most_gathered: Wide) -> Phase {
+    pub(crate) fn as_phase(&self, most_gathered: Quantity) -> Phase {
         Phase {
             name: self.phase,
             activations: self.activations,
@@ -65,22 +65,22 @@ impl Moment {
 /// Sums over the first pieces: entry n is that of the first n.
 struct Sums {
     /// Parameters that stay gathered, and the root.
-    staying: Vec<Wide>,
+    staying: Vec<Quantity>,
     /// Saved by the pieces, and by the micro batches beside.
     saved: Vec<SavedBytes>,
     /// Elements of their shards, and of the root's.
-    shards: Vec<Wide>,
+    shards: Vec<Quantity>,
     /// Elements gathered.
-    gathered: Vec<Wide>,
+    gathered: Vec<Quantity>,
 }
 
 impl Sums {
-    fn of(pieces: &Pieces, base: SavedBytes, param: Wide) -> Sums {
+    fn of(pieces: &Pieces, base: SavedBytes, param: Quantity) -> Sums {
         let mut sums = Sums {
             staying: vec![param * pieces.root],
             saved: vec![base],
             shards: vec![pieces.root_shard],
-            gathered: vec![Wide::ZERO],
+            gathered: vec![Quantity::ZERO],
         };
         for (index, piece) in pieces.list.iter().enumerate() {
             let stays = if piece.stays { piece.gathered_bytes } else { piece.kept_part };
@@ -99,15 +99,15 @@ struct Walk<'a> {
     sums: Sums,
     pieces: Pieces,
     /// Bytes of an element while gathered, reduced, sharded.
-    param: Wide,
-    reduce: Wide,
-    sharded: Wide,
+    param: Quantity,
+    reduce: Quantity,
+    sharded: Quantity,
     /// Bytes of an element of a gradient that is accumulated whole; none when every micro batch is reduced.
-    accumulated: Option<Wide>,
+    accumulated: Option<Quantity>,
     /// Whether sharded gradients exist from an earlier micro batch on.
     present: bool,
     /// Buffers that last through the walk.
-    buffers: Wide,
+    buffers: Quantity,
 }
 
 /// All moments of a step of torch that can be its fullest.
@@ -116,19 +116,24 @@ pub(super) fn walk(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Ve
     let pieces = Pieces::of(terms, stage, units);
     let settings = &plan.layout.fsdp;
     let several = plan.microbatches() > 1;
-    let wrapped = pieces.root > Wide::ZERO || pieces.list.iter().any(|piece| piece.gathered > Wide::ZERO);
-    let param = Wide::from(plan.training.dtype.size());
+    let wrapped =
+        pieces.root > Quantity::ZERO || pieces.list.iter().any(|piece| piece.gathered > Quantity::ZERO);
+    let param = Quantity::from(plan.training.dtype.size());
     let base = pieces.others;
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let mut walk = Walk {
         at: terms.at,
         sums: Sums::of(&pieces, base, param),
         param,
-        reduce: Wide::from(settings.reduce_dtype.size()),
-        sharded: if settings.offload { Wide::ZERO } else { Wide::from(settings.sharded_dtype.size()) },
+        reduce: Quantity::from(settings.reduce_dtype.size()),
+        sharded: if settings.offload {
+            Quantity::ZERO
+        } else {
+            Quantity::from(settings.sharded_dtype.size())
+        },
         // Gradients that wait are in the type of the reduction.
         accumulated: (several && settings.sync_last && wrapped)
-            .then(|| Wide::from(settings.reduce_dtype.size())),
+            .then(|| Quantity::from(settings.reduce_dtype.size())),
         present: several && (!settings.sync_last || !wrapped),
         buffers: boundaries(&terms.at, stage),
         pieces,
@@ -152,15 +157,15 @@ pub(super) fn walk(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Ve
 
 /// Receive buffers of torch.distributed.pipelining, one for every micro batch and neighbour, and the outputs of the
 /// stage that wait for their backward.
-fn boundaries(at: &PlanTerms<'_>, stage: u64) -> Wide {
+fn boundaries(at: &PlanTerms<'_>, stage: u64) -> Quantity {
     let plan = at.plan;
     if plan.layout.pp == 1 {
-        return Wide::ZERO;
+        return Quantity::ZERO;
     }
     let neighbours = u64::from(stage > 0) + u64::from(stage + 1 < plan.layout.pp);
     let (live, chunks) = crate::memory::live::live_chunks(plan, stage);
     let buffers = plan.microbatches().saturating_mul(neighbours).saturating_mul(chunks);
-    Wide::from(buffers.saturating_add(live)) * at.stream()
+    Quantity::from(buffers.saturating_add(live)) * at.stream()
 }
 
 impl Walk<'_> {
@@ -169,7 +174,7 @@ impl Walk<'_> {
     }
 
     /// Parameters that stay gathered among the first `count` pieces, and the root.
-    fn staying(&self, count: usize) -> Wide {
+    fn staying(&self, count: usize) -> Quantity {
         self.sums.staying[count]
     }
 
@@ -187,8 +192,8 @@ impl Walk<'_> {
         Moment {
             phase,
             temporaries: self.buffers,
-            gradients: self.accumulated.map_or(Wide::ZERO, |size| size * whole),
-            absent: if self.present { Wide::ZERO } else { self.sharded * shards },
+            gradients: self.accumulated.map_or(Quantity::ZERO, |size| size * whole),
+            absent: if self.present { Quantity::ZERO } else { self.sharded * shards },
             ..Moment::default()
         }
     }
@@ -197,7 +202,7 @@ impl Walk<'_> {
         let list = self.list();
         let of = |index: usize| {
             let piece = &list[index];
-            let next = list.get(index + 1).map_or(Wide::ZERO, |next| next.gathered_bytes);
+            let next = list.get(index + 1).map_or(Quantity::ZERO, |next| next.gathered_bytes);
             let at_work = piece.at_work();
             // What a checkpoint will recompute is made in forward too.
             let made = piece.bytes.whole.saturating_sub(piece.bytes.saved.total());
@@ -216,7 +221,7 @@ impl Walk<'_> {
         let list = self.list();
         let last = list.last().filter(|piece| piece.role == Role::Last);
         let layers = list.len() - usize::from(last.is_some());
-        let unit = last.map_or(Wide::ZERO, |piece| piece.gathered_bytes);
+        let unit = last.map_or(Quantity::ZERO, |piece| piece.gathered_bytes);
         let mut at_loss = self.moment("head", list.len());
         at_loss.activations = self.saved(layers) + loss.saved;
         at_loss.unsharded = self.staying(layers) + unit;
@@ -229,9 +234,9 @@ impl Walk<'_> {
             again.activations = self.saved(layers) + SavedBytes::of(Saver::Head, self.at.stream());
             again.unsharded = self.staying(layers) + unit;
             again.gather = unit;
-            again.scatter = if self.accumulated.is_some() { Wide::ZERO } else { output * self.reduce };
+            again.scatter = if self.accumulated.is_some() { Quantity::ZERO } else { output * self.reduce };
             again.absent += if self.present {
-                Wide::ZERO
+                Quantity::ZERO
             } else {
                 self.sharded * (piece.shard - shard_of(piece, output))
             };
@@ -250,15 +255,15 @@ impl Walk<'_> {
     }
 
     /// What the forward of a layer makes and gives back.
-    fn forward_temporaries(&self) -> Wide {
+    fn forward_temporaries(&self) -> Quantity {
         let of =
             |piece: &Piece| piece.bytes.whole.saturating_sub(piece.bytes.saved.total()) + piece.bytes.forward;
-        self.list().iter().map(of).max().unwrap_or(Wide::ZERO)
+        self.list().iter().map(of).max().unwrap_or(Quantity::ZERO)
     }
 
     /// Gradient of the output layer in the root, whole until the root is reduced.
-    fn root_gradient(&self) -> Wide {
-        if self.accumulated.is_some() { Wide::ZERO } else { self.pieces.root_head * self.param }
+    fn root_gradient(&self) -> Quantity {
+        if self.accumulated.is_some() { Quantity::ZERO } else { self.pieces.root_head * self.param }
     }
 
     fn backward(&self) -> Vec<Moment> {
@@ -272,12 +277,12 @@ impl Walk<'_> {
             let at_work = piece.at_work();
             let before = index.checked_sub(1).map(|before| &list[before]);
             let ahead =
-                before.filter(|before| !before.stays).map_or(Wide::ZERO, |before| before.gathered_bytes);
+                before.filter(|before| !before.stays).map_or(Quantity::ZERO, |before| before.gathered_bytes);
             let reducing = match list.get(index + 1) {
                 // After the norm only its own small reduction is left.
                 Some(next) if next.role == Role::Last => next.gathered - self.pieces.output,
                 Some(next) => next.gathered,
-                None => Wide::ZERO,
+                None => Quantity::ZERO,
             };
             let gradients = piece.gathered * self.param;
             let mut start = self.moment("backward", index + 1);
@@ -294,7 +299,7 @@ impl Walk<'_> {
             end.gradients += gradients;
             end.temporaries += 4 * self.at.stream();
             found.extend([start, end]);
-            if piece.gathered > Wide::ZERO {
+            if piece.gathered > Quantity::ZERO {
                 found.push(self.reduction(index, ahead, gradients));
             }
         }
@@ -303,7 +308,7 @@ impl Walk<'_> {
 
     /// The moment at which a unit's gradients are copied into the input of their reduction: its parameters are given
     /// back, the input before is freed.
-    fn reduction(&self, index: usize, ahead: Wide, gradients: Wide) -> Moment {
+    fn reduction(&self, index: usize, ahead: Quantity, gradients: Quantity) -> Moment {
         let piece = &self.list()[index];
         let mut moment = self.moment("backward", index + 1);
         moment.activations = self.saved(index) + SavedBytes::of(Saver::Norms, self.at.stream());
@@ -333,6 +338,6 @@ impl Walk<'_> {
 }
 
 /// Elements of a piece's shard that are of `gathered` of its elements.
-fn shard_of(piece: &Piece, gathered: Wide) -> Wide {
-    if piece.gathered > Wide::ZERO { piece.shard * gathered / piece.gathered } else { Wide::ZERO }
+fn shard_of(piece: &Piece, gathered: Quantity) -> Quantity {
+    if piece.gathered > Quantity::ZERO { piece.shard * gathered / piece.gathered } else { Quantity::ZERO }
 }

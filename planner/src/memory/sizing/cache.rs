@@ -3,22 +3,22 @@
 use crate::layout::chunks_of_stage;
 use crate::model::{Attention, MixerRef};
 use crate::plan::Plan;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Caches of the layers of a stage on one rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Cache {
     /// Bytes for every token of a sequence.
-    pub per_token: Wide,
+    pub per_token: Quantity,
     /// Bytes for a sequence of any length.
-    pub per_sequence: Wide,
+    pub per_sequence: Quantity,
 }
 
 impl Cache {
     /// Of the plan's sequences of a micro batch, full length.
-    pub(super) fn bytes(&self, plan: &Plan) -> Wide {
+    pub(super) fn bytes(&self, plan: &Plan) -> Quantity {
         let (tokens, sequences) =
-            (Wide::from(plan.training.seq_len), Wide::from(plan.training.micro_batch_size));
+            (Quantity::from(plan.training.seq_len), Quantity::from(plan.training.micro_batch_size));
         sequences * (tokens * self.per_token + self.per_sequence)
     }
 }
@@ -30,14 +30,14 @@ pub(super) fn cache(plan: &Plan, stage: u64) -> Cache {
     for (kind, count) in chunks.iter().flat_map(|chunk| plan.model.kinds_in(chunk.layers.clone())) {
         let Some(mixer) = plan.model.mixer(kind) else { continue };
         let one = layer(plan, mixer);
-        found.per_token += Wide::from(count) * one.per_token;
-        found.per_sequence += Wide::from(count) * one.per_sequence;
+        found.per_token += Quantity::from(count) * one.per_token;
+        found.per_sequence += Quantity::from(count) * one.per_sequence;
     }
     found
 }
 
 fn layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
-    let wide = |value: u64| Wide::from(value);
+    let wide = |value: u64| Quantity::from(value);
     let (size, tp, seq_len) = (wide(plan.training.dtype.size()), plan.layout.tp, plan.training.seq_len);
     let mut cache = Cache::default();
     if let Some(core) = mixer.attention().map(Attention::core) {

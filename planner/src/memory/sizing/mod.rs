@@ -13,7 +13,7 @@ use crate::shard::{fsdp, padded_vocabulary, stage_families};
 use crate::wire::{MemoryAnswer, SizingAnswer, SizingLimits, SizingVerdict, Verdict};
 
 use super::clamp;
-use crate::units::Wide;
+use crate::units::Quantity;
 
 /// Weights up to which a GPU of 80 GB is known to serve a purpose: GB for a round trip, for inference, for training.
 const LIMITS_80_GB: [u64; 3] = [60, 40, 30];
@@ -23,18 +23,18 @@ const LIMITS_OF_GB: f64 = 80.0;
 const TOLERANCE: f64 = 1.01;
 const GB: f64 = 1e9;
 /// Rows and columns that share a scale in checkpoints of 8 bits, and the bytes of a scale.
-const SCALE_BLOCK: (Wide, Wide) = (Wide::of(128 * 128), Wide::of(4));
+const SCALE_BLOCK: (Quantity, Quantity) = (Quantity::of(128 * 128), Quantity::of(4));
 
 /// Bytes of one stage's fullest rank.
 #[derive(Debug, Clone, Copy, Default)]
 struct StageSize {
-    weights: Wide,
+    weights: Quantity,
     cache: cache::Cache,
-    workspace: Wide,
+    workspace: Quantity,
 }
 
 impl StageSize {
-    fn inference(&self, plan: &Plan) -> Wide {
+    fn inference(&self, plan: &Plan) -> Quantity {
         self.weights + self.cache.bytes(plan) + self.workspace
     }
 }
@@ -46,7 +46,7 @@ pub fn sizing(plan: &Plan, memory: &MemoryAnswer) -> SizingAnswer {
     imported.model.mtp_layers = 0;
     let stages = (0..plan.layout.pp).map(|stage| stage_size(&imported, stage));
     let fullest = stages.max_by_key(|size| size.inference(plan)).unwrap_or_default();
-    let heaviest = (0..plan.layout.pp).map(|stage| weights(&imported, stage)).max().unwrap_or(Wide::ZERO);
+    let heaviest = (0..plan.layout.pp).map(|stage| weights(&imported, stage)).max().unwrap_or(Quantity::ZERO);
     let limits = limits(plan);
     let training = memory
         .rank_classes
@@ -55,7 +55,7 @@ pub fn sizing(plan: &Plan, memory: &MemoryAnswer) -> SizingAnswer {
         .max()
         .unwrap_or(0);
     let source = is_from_8_bits(plan).then(|| {
-        let elements = heaviest / Wide::from(plan.training.dtype.size());
+        let elements = heaviest / Quantity::from(plan.training.dtype.size());
         let (block, scale) = SCALE_BLOCK;
         elements + elements.div_ceil(block) * scale
     });
@@ -94,18 +94,18 @@ pub(crate) fn disagreement(sizing: &SizingAnswer, memory: &MemoryAnswer) -> Opti
 }
 
 /// Weights of the fullest rank in the compute type.
-fn weights(plan: &Plan, stage: u64) -> Wide {
+fn weights(plan: &Plan, stage: u64) -> Quantity {
     if plan.runtime.facts().shards_parameters {
         // Everything is gathered for inference.
         let first = crate::layout::first_rank_of_stage(&plan.layout, stage);
-        return Wide::from(fsdp::unsharded_bytes(plan, first));
+        return Quantity::from(fsdp::unsharded_bytes(plan, first));
     }
     let families = stage_families(plan, stage);
     let elements = families
         .iter()
-        .map(|family| Wide::from(family.count) * Wide::from(family.local_elements()))
-        .sum::<Wide>();
-    elements * Wide::from(plan.training.dtype.size())
+        .map(|family| Quantity::from(family.count) * Quantity::from(family.local_elements()))
+        .sum::<Quantity>();
+    elements * Quantity::from(plan.training.dtype.size())
 }
 
 fn stage_size(plan: &Plan, stage: u64) -> StageSize {
@@ -117,8 +117,8 @@ fn stage_size(plan: &Plan, stage: u64) -> StageSize {
 }
 
 /// Tensors alive while a micro batch is prefilled: residual stream before and after, the widest of a layer, logits.
-fn workspace(plan: &Plan, stage: u64) -> Wide {
-    let wide = |value: u64| Wide::from(value);
+fn workspace(plan: &Plan, stage: u64) -> Quantity {
+    let wide = |value: u64| Quantity::from(value);
     let model = &plan.model;
     let (size, tp) = (wide(plan.training.dtype.size()), wide(plan.layout.tp));
     let tokens = wide(plan.training.seq_len) * wide(plan.training.micro_batch_size) / wide(plan.layout.cp);
@@ -144,16 +144,16 @@ fn workspace(plan: &Plan, stage: u64) -> Wide {
                 }
                 (Mlp::Dense, _) => matrices * wide(model.ffn(kind)),
                 (Mlp::Linear, _) => wide(model.hidden_size),
-                _ => Wide::ZERO,
+                _ => Quantity::ZERO,
             };
             mixed.max(fed)
         })
         .max()
-        .unwrap_or(Wide::ZERO);
+        .unwrap_or(Quantity::ZERO);
     let logits = if chunks.iter().any(|chunk| chunk.loss) {
         size * tokens * wide(padded_vocabulary(plan)) / tp
     } else {
-        Wide::ZERO
+        Quantity::ZERO
     };
     size * tokens * (2 * wide(model.hidden_size) + widest / tp) + logits
 }

@@ -109,7 +109,7 @@ pub fn LayoutsView() -> impl IntoView {
     };
     let show_current = move || match own_place() {
         Some(place) => order.page.set(place / PAGE),
-        None => store.say("The plan's own layout is not in this list"),
+        None => store.notify("The plan's own layout is not in this list"),
     };
     // Opened, the view shows the plan's own layout.
     order.page.set(own_place().unwrap_or_default() / PAGE);

@@ -31,7 +31,7 @@ pub fn layout_line(
     let chosen = *choice;
     let choose = move || {
         store.replace(chosen.apply(&store.said_now()));
-        store.say(format!("{} is the plan now", in_words(&chosen)));
+        store.notify(format!("{} is the plan now", in_words(&chosen)));
     };
     let button = move || {
         let words = words.clone();

@@ -70,7 +70,7 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
                     plan.software.calibration = Some(Box::new(profile.calibration));
                 });
                 findings.set(Vec::new());
-                store.say("The plan's seconds are calibrated by this run; undo takes it back");
+                store.notify("The plan's seconds are calibrated by this run; undo takes it back");
             }
             Err(finding) => findings.set(vec![*finding]),
         }

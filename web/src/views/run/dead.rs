@@ -74,7 +74,7 @@ impl Marking {
     }
 
     /// How the run is about to go on, tracked; none where it goes on already, or nothing happened to it.
-    pub fn told(self) -> Option<String> {
+    pub fn outlook(self) -> Option<String> {
         self.run()?;
         let began = self.hub.record.with(|known| {
             let (_, (began, first)) = known.recoveries.last_key_value()?;

@@ -92,7 +92,7 @@ pub fn RunMap(
             <RankMap named=MAP drawn=drawn axis=axis selected=selected members=members
                 faded=RwSignal::new(false) clicks_act=RwSignal::new(true) act=act says=Signal::derive(says) height=height/>
         </Show>
-        <p class="note" role="status" data-testid=testid::RUN_MAP_TOLD>{move || marking.told()}</p>
+        <p class="note" role="status" data-testid=testid::RUN_MAP_TOLD>{move || marking.outlook()}</p>
     }
 }
 

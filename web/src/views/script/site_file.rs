@@ -24,7 +24,7 @@ pub fn SiteFile(site: RwSignal<Site>, filled: RwSignal<u64>) -> impl IntoView {
         leptos::task::spawn_local(async move {
             match texts::ask(&question).await {
                 Some(Tell::SiteFile(text)) => browser::download("site.toml", "application/toml", &text),
-                _ => store.say(texts::ABSENT),
+                _ => store.notify(texts::ABSENT),
             }
         });
     };
@@ -34,10 +34,10 @@ pub fn SiteFile(site: RwSignal<Site>, filled: RwSignal<u64>) -> impl IntoView {
                 Some(Tell::ReadSite(Ok(read))) => {
                     site.set(*read);
                     filled.update(|count| *count += 1);
-                    store.say("The site is the file's now");
+                    store.notify("The site is the file's now");
                 }
-                Some(Tell::ReadSite(Err(sentence))) => store.say(sentence),
-                _ => store.say(texts::ABSENT),
+                Some(Tell::ReadSite(Err(sentence))) => store.notify(sentence),
+                _ => store.notify(texts::ABSENT),
             }
         });
     };
@@ -49,12 +49,12 @@ pub fn SiteFile(site: RwSignal<Site>, filled: RwSignal<u64>) -> impl IntoView {
         input.set_value("");
         let Some(file) = file else { return };
         if file.size() > MAX_BYTES {
-            store.say("That is no site's file: it has more than a MiB");
+            store.notify("That is no site's file: it has more than a MiB");
             return;
         }
         let reader = gloo::file::callbacks::read_as_bytes(&Blob::from(file), move |read| match read {
             Ok(bytes) => take(String::from_utf8_lossy(&bytes).into_owned()),
-            Err(error) => store.say(format!("The file could not be read: {error}")),
+            Err(error) => store.notify(format!("The file could not be read: {error}")),
         });
         reading.set_value(Some(reader));
     };

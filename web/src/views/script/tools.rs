@@ -14,7 +14,7 @@ pub fn Tools(text: Memo<Option<String>>, wanted: Callback<(), Wanted>) -> impl I
     let store = store();
     let copy = move |text: String, done: &'static str| {
         leptos::task::spawn_local(async move {
-            store.say(match browser::copy(text).await {
+            store.notify(match browser::copy(text).await {
                 Ok(()) => done.to_owned(),
                 Err(message) => message,
             });
@@ -25,8 +25,8 @@ pub fn Tools(text: Memo<Option<String>>, wanted: Callback<(), Wanted>) -> impl I
         leptos::task::spawn_local(async move {
             match texts::ask(&question).await {
                 Some(Tell::CommandLine(Some(command))) => copy(command, "Command copied"),
-                Some(_) => store.say("What has an error is not copied as a command; see the findings"),
-                None => store.say(texts::ABSENT),
+                Some(_) => store.notify("What has an error is not copied as a command; see the findings"),
+                None => store.notify(texts::ABSENT),
             }
         });
     };

@@ -4,7 +4,7 @@ mod bests;
 mod form;
 mod front;
 mod table;
-mod told;
+mod why_not;
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use form::Form;
 pub use form::Wanted;
 use front::FrontView;
 use table::Rows;
-use told::{Counts, WhyNot};
+use why_not::{Counts, WhyNot};
 
 /// Milliseconds of quiet after a change before the search begins anew.
 const QUIET: u32 = 250;
@@ -79,11 +79,11 @@ pub fn SearchView() -> impl IntoView {
         let plan = if before.software.framework.is_some() { with_usual_framework(&plan) } else { plan };
         taken.set_value(Some(Arc::new(plan.clone())));
         store.replace(plan);
-        store.say(format!("Row {} is the plan now; undo takes it back", row.place));
+        store.notify(format!("Row {} is the plan now; undo takes it back", row.place));
     });
     let put = Callback::new(move |settings: Settings| {
         store.replace(settings.apply(&store.plan_now()));
-        store.say("These settings are the plan now; undo takes it back");
+        store.notify("These settings are the plan now; undo takes it back");
     });
     let help = Callback::new(move |remedy: Remedy| {
         wanted.follow(&remedy.changes);

@@ -73,9 +73,9 @@ pub fn ShardsView() -> impl IntoView {
             _ if text.trim().is_empty() => asked.set(None),
             Ok(rank) if rank < world => asked.set(Some(rank)),
             Ok(rank) => {
-                store.say(format!("Rank {rank} is not there; the last is {}", world.saturating_sub(1)))
+                store.notify(format!("Rank {rank} is not there; the last is {}", world.saturating_sub(1)))
             }
-            Err(message) => store.say(message),
+            Err(message) => store.notify(message),
         }
     };
     move || {

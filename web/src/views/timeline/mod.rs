@@ -152,7 +152,7 @@ fn Picture(drawn: Memo<Arc<Drawn>>, children: Children) -> impl IntoView {
                 "application/json",
                 &text,
             ),
-            Err(error) => store.say(error.to_string()),
+            Err(error) => store.notify(error.to_string()),
         }
     };
     let save_csv = move |_| {

@@ -33,18 +33,18 @@ pub fn WhyNot(
         let asked = asked.get();
         engine.why_not(if stands.get() { asked.trim() } else { "" });
     });
-    let told = Memo::new(move |_| engine.state.with(|state| state.told.clone()));
+    let found = Memo::new(move |_| engine.state.with(|state| state.why_not.clone()));
     let said = move || {
-        told.get().map(|told| match told {
-            Ok(told) => {
-                let step = told.step_seconds.map(|seconds| format!(", {} s", format::three(seconds)));
-                let memory = told.peak_bytes.map(|bytes| format!(", {} GiB", format::gib(bytes)));
-                let head = told.settings.as_ref().map(|found| {
+        found.get().map(|found| match found {
+            Ok(found) => {
+                let step = found.step_seconds.map(|seconds| format!(", {} s", format::three(seconds)));
+                let memory = found.peak_bytes.map(|bytes| format!(", {} GiB", format::gib(bytes)));
+                let head = found.settings.as_ref().map(|found| {
                     format!("{}{}{}", in_words(found), step.unwrap_or_default(), memory.unwrap_or_default())
                 });
                 let reasons =
-                    told.reasons.into_iter().map(|why| view! { <li>{coded(&why)}</li> }).collect_view();
-                view! { <p>{told.settings.as_ref().map(button)}{head}</p><ul>{reasons}</ul> }.into_any()
+                    found.reasons.into_iter().map(|why| view! { <li>{coded(&why)}</li> }).collect_view();
+                view! { <p>{found.settings.as_ref().map(button)}{head}</p><ul>{reasons}</ul> }.into_any()
             }
             Err(wrong) => view! { <p class="note">{coded(&wrong)}</p> }.into_any(),
         })
