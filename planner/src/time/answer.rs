@@ -4,6 +4,7 @@ use super::constants::table;
 use super::flops::{model_flops, recomputed_flops};
 use super::goodput::{assumed, goodput};
 use super::nonuniform::predict;
+use super::rate::tokens_per_second;
 use super::spread::{Spread, spread};
 use super::step::StepTime;
 use super::timeline::simulated_seconds;
@@ -177,8 +178,7 @@ fn put_together(plan: &Plan, step: &StepTime, spread: Spread) -> TimeAnswer {
         None => training.global_batch_size,
     };
     let share_of_batch = sequences as f64 / training.global_batch_size.max(1) as f64;
-    let tokens = training.seq_len as f64 * sequences as f64;
-    let tokens_per_second = tokens / seconds;
+    let tokens_per_second = tokens_per_second(plan, sequences, seconds);
     let flops = model_flops(&plan.model, padded_vocabulary(plan), training.seq_len, sequences);
     let peak = peak_flops(plan);
     let utilisation = |flops: f64| peak.map(|peak| rounded(flops / (seconds * ranks * peak)));

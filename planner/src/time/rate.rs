@@ -1,9 +1,10 @@
-//! How fast a measured step was, in the terms of the prediction.
+//! How fast a step is, predicted or measured: tokens and FLOPs a second.
 
 use super::answer::peak_flops;
 use super::flops::model_flops;
 use crate::plan::Plan;
 use crate::shard::padded_vocabulary;
+use crate::units;
 
 /// Speed of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,6 +13,12 @@ pub struct Rate {
     pub model_tflops: f64,
     /// Those over the peak of the plan's GPU in the compute type; none where it has no peak.
     pub mfu: Option<f64>,
+}
+
+/// Tokens that a step of so many sequences trains a second, all ranks together.
+pub(super) fn tokens_per_second(plan: &Plan, sequences: u64, seconds: f64) -> f64 {
+    let tokens = plan.training.seq_len as f64 * sequences as f64;
+    units::tokens_per_second(tokens, seconds).unwrap_or_default()
 }
 
 /// The speed of a step of `plan` that took `seconds`.

@@ -10,12 +10,12 @@
 mod arithmetic;
 mod directives;
 mod facts;
-mod harm;
 mod job;
 mod launcher;
 mod notes;
 mod options;
 mod parse;
+mod removals;
 mod report;
 mod rules;
 mod step;
@@ -33,8 +33,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-pub use harm::{Harm, Taken, taken};
 pub use planner::finding::Severity;
+pub use removals::{Harm, Taken, taken};
 pub use report::readable;
 pub use table::{Rule, rules};
 

@@ -3,13 +3,13 @@
 
 mod buffers;
 mod elements;
-mod list;
+mod slices;
 
 use buffers::with_rows_of_extras;
 pub(crate) use buffers::{PARAM_ALIGNMENT, Slot, buffers, copies_gradients, is_dealt};
 pub(crate) use elements::{Blocks, is_quantised, recipe_layers};
 pub use elements::{Elements, StageElements, Updated};
-pub(crate) use list::{parameter_names, rank_shards};
+pub(crate) use slices::{parameter_names, rank_shards};
 
 use super::{BufferShard, Family, Holders};
 use crate::layout::{Chunk, GroupKind, chunks_of_stage, first_rank_of_stage};

@@ -1,7 +1,7 @@
 //! Work of an earlier attempt that a script takes away.
 
-use super::super::harm::{self, Harm};
 use super::super::notes::Notes;
+use super::super::removals::{self, Harm};
 use super::Context;
 
 /// Parts of names of folders in which frameworks keep what they go on from.
@@ -26,7 +26,7 @@ const SAVES: [&str; 12] = [
 /// Looks for checkpoints that are removed or moved away.
 pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let saved = saved(context);
-    for (field, harm) in harm::of(context.facts) {
+    for (field, harm) in removals::of(context.facts) {
         let path = field.text.shown();
         let lower = path.to_ascii_lowercase();
         let is_saved = || {

@@ -1,9 +1,9 @@
 //! What is lost when Slurm starts a job again: logs, and what a trainer goes on from.
 
 use super::super::facts::{Call, is_remote};
-use super::super::harm::{self, Harm};
 use super::super::notes::Notes;
 use super::super::options::Given;
+use super::super::removals::{self, Harm};
 use super::Context;
 
 /// Looks at jobs that ask to be queued again.
@@ -22,7 +22,7 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             );
         }
     }
-    for (field, harm) in harm::of(context.facts) {
+    for (field, harm) in removals::of(context.facts) {
         let path = field.text.shown();
         let is_log = [".log", ".out", ".err", ".txt"].iter().any(|ending| path.ends_with(ending));
         if harm == Harm::Overwritten && is_log {
