@@ -39,6 +39,7 @@ pub fn figure(shown: Shown, value: f64) -> String {
         Shown::Rounded => three(value),
         Shown::Small => small(value),
         Shown::Share => format!("{:.1}%", 100.0 * value),
+        Shown::Bytes => bytes(value.max(0.0) as u64),
     }
 }
 
@@ -191,6 +192,7 @@ mod tests {
             (Shown::Loss, 2.5, "2.5000", "2.500000"),
             (Shown::Rounded, 1234.5, "1,234", "1,234"),
             (Shown::Share, 0.4215, "42.1%", "42.1%"),
+            (Shown::Bytes, 1_572_864.0, "1.50 MiB", "1.50 MiB"),
             (Shown::Small, 0.000_298_765, "0.000299", "0.000299"),
             (Shown::Small, 3e-5, "0.00003", "0.00003"),
             (Shown::Small, 0.0, "0", "0"),

@@ -17,6 +17,8 @@ pub enum Shown {
     Small,
     /// In per cent of 1.
     Share,
+    /// As a size of memory.
+    Bytes,
 }
 
 /// Whether a figure is drawn against the step.
@@ -58,7 +60,7 @@ pub const LOSS: usize = 0;
 pub const SECONDS: usize = 1;
 
 /// How many there are.
-const COUNT: usize = 7;
+const COUNT: usize = 8;
 
 /// All of them, in the order in which people are shown them.
 pub static FIGURES: [Figure; COUNT] = [
@@ -131,6 +133,16 @@ pub static FIGURES: [Figure; COUNT] = [
         drawn: Drawn::No,
         of_step: |step| step.mfu,
         of_iteration: |iteration| iteration.mfu,
+    },
+    Figure {
+        key: "peak_allocated_bytes",
+        label: "Peak memory",
+        quantity: "Peak of tensor bytes",
+        shown: Shown::Bytes,
+        unsaid: "-",
+        drawn: Drawn::No,
+        of_step: |step| Some(step.memory.peak_allocated_bytes as f64).filter(|bytes| *bytes > 0.0),
+        of_iteration: |iteration| iteration.max_allocated_bytes.map(|bytes| bytes as f64),
     },
 ];
 
