@@ -137,6 +137,13 @@ fn try_download(file_name: &str, media_type: &str, text: &str) -> Result<(), JsV
     Url::revoke_object_url(&url)
 }
 
+/// Size of small text, which pictures and charts have, in pixels: `--small` of the style sheet.
+pub const SMALL: f32 = 12.0;
+/// Fonts of pictures: the first and the last of `--sans` and of `--mono` there.
+pub const SANS: &str = "system-ui, sans-serif";
+/// Of numbers.
+pub const MONO: &str = "ui-monospace, monospace";
+
 /// Reads CSS variables as they hold for an element.
 pub fn variables(element: Option<web_sys::Element>) -> impl Fn(&str) -> String {
     let style = element.and_then(|element| window().get_computed_style(&element).ok()?);
@@ -179,6 +186,21 @@ pub fn file_stem(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pictures_have_the_style_sheets_text() {
+        let css = include_str!("../style/page.css");
+        let said = |name: &str| {
+            let (_, rest) = css.split_once(&format!("\n  --{name}: ")).unwrap();
+            rest.split_once(';').unwrap().0
+        };
+        assert_eq!(said("small"), format!("{SMALL}px"));
+        for (name, fonts) in [("sans", SANS), ("mono", MONO)] {
+            let (first, last) = fonts.split_once(", ").unwrap();
+            let all: Vec<&str> = said(name).split(", ").collect();
+            assert_eq!((all.first(), all.last()), (Some(&first), Some(&last)), "{name}");
+        }
+    }
 
     #[test]
     fn a_plan_name_becomes_a_file_name() {

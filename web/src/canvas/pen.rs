@@ -6,6 +6,8 @@ use web_sys::CanvasRenderingContext2d;
 
 use super::colour::{Rgb, css};
 
+use crate::browser;
+
 /// Which end of a text its place is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
@@ -59,7 +61,7 @@ impl Pen for CanvasPen<'_> {
     }
 
     fn text(&mut self, text: &str, at: (f32, f32), anchor: Anchor, size: f32, colour: Rgb) {
-        self.0.set_font(&format!("{size}px system-ui, sans-serif"));
+        self.0.set_font(&format!("{size}px {}", browser::SANS));
         self.0.set_text_baseline("middle");
         self.0.set_text_align(match anchor {
             Anchor::Start => "left",

@@ -96,8 +96,8 @@ impl Bars {
             .x_labels(if narrow { 4 } else { 8 })
             .x_label_formatter(&|value| format::tick(*value))
             .x_desc(format!("{}, {}", self.axis, scale.unit))
-            .axis_desc_style(text(Ink::Muted, 12.0, HPos::Center, VPos::Top))
-            .x_label_style(text(Ink::Muted, 12.0, HPos::Center, VPos::Top))
+            .axis_desc_style(text(Ink::Muted, HPos::Center, VPos::Top))
+            .x_label_style(text(Ink::Muted, HPos::Center, VPos::Top))
             .axis_style(Ink::Grid.marker())
             .light_line_style(Ink::Ground.marker())
             .bold_line_style(Ink::Grid.marker())
@@ -135,17 +135,13 @@ impl Bars {
             let (end_x, middle) = chart.backend_coord(&(scale.of_size(start), (upper + lower) / 2.0));
             let (zero, _) = chart.backend_coord(&(0.0, 0.0));
             let label = if narrow { &row.short } else { &row.label };
-            area.draw_text(label, &text(Ink::Text, 12.0, HPos::Right, VPos::Center), (zero - 8, middle))?;
+            area.draw_text(label, &text(Ink::Text, HPos::Right, VPos::Center), (zero - 8, middle))?;
             if !narrow {
                 let total = match self.unit {
                     Unit::Bytes => format::bytes(start),
                     Unit::Nanoseconds => format::seconds(start as f64 / 1e9),
                 };
-                area.draw_text(
-                    &total,
-                    &text(Ink::Text, 12.0, HPos::Left, VPos::Center),
-                    (end_x + 6, middle),
-                )?;
+                area.draw_text(&total, &text(Ink::Text, HPos::Left, VPos::Center), (end_x + 6, middle))?;
             }
         }
         if let Some((bytes, label)) = &self.limit {
@@ -154,7 +150,7 @@ impl Bars {
             chart.draw_series(std::iter::once(line))?;
             let (left, _) = chart.backend_coord(&(x, rows));
             let side = if u64::from(width) / 2 > left as u64 { HPos::Left } else { HPos::Right };
-            area.draw_text(label, &text(Ink::Capacity, 12.0, side, VPos::Top), (left, 4))?;
+            area.draw_text(label, &text(Ink::Capacity, side, VPos::Top), (left, 4))?;
         }
         debug_assert!(height > 0);
         Ok(marks)

@@ -3,6 +3,8 @@
 
 use plotters::style::RGBColor;
 
+use crate::browser;
+
 /// What a mark means, which decides its colour and its pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -110,7 +112,7 @@ pub fn for_page(svg: &str, id: &str) -> String {
 /// The drawing as a file of its own; `colour` reads a CSS variable.
 pub fn for_export(svg: &str, colour: impl Fn(&str) -> String) -> String {
     let dressed = dress(svg, "chart", |ink| colour(ink.variable()));
-    let dressed = dressed.replacen("<svg ", "<svg font-family=\"system-ui, sans-serif\" ", 1);
+    let dressed = dressed.replacen("<svg ", &format!("<svg font-family=\"{}\" ", browser::SANS), 1);
     let ground = colour(Ink::Ground.variable());
     insert_first(&dressed, &format!("<rect width=\"100%\" height=\"100%\" fill=\"{ground}\"/>"))
 }

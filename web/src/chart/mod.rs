@@ -19,6 +19,8 @@ pub use lines::Lines;
 pub use points::Points;
 pub use view::{ChartView, Legend};
 
+use crate::browser;
+
 /// A finished chart.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Drawing {
@@ -72,8 +74,8 @@ fn draw(width: u32, height: u32, paint: impl FnOnce(&Area) -> Result<Vec<Mark>, 
 }
 
 /// A text style: plotters shrinks SVG text by 1.24, which is undone here.
-fn text(ink: Ink, pixels: f64, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
-    (FontFamily::SansSerif, pixels * 1.24)
+fn text(ink: Ink, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
+    (FontFamily::SansSerif, f64::from(browser::SMALL) * 1.24)
         .into_font()
         .color(&ink.marker().to_rgba())
         .pos(Pos::new(horizontal, vertical))

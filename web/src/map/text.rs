@@ -6,6 +6,8 @@ use super::camera::Camera;
 use super::geometry::{Geometry, Rectangle};
 use crate::canvas::colour::{Palette, Rgb, css, ink_on};
 
+use crate::browser;
+
 /// Cells that are outlined; of more, the colour alone says which they are.
 const OUTLINED: usize = 8192;
 
@@ -53,7 +55,7 @@ impl Overlay<'_> {
         if self.camera.scale < 28.0 {
             return;
         }
-        context.set_font("12px system-ui, sans-serif");
+        context.set_font(&format!("{}px {}", browser::SMALL, browser::SANS));
         context.set_text_align("left");
         context.set_text_baseline("bottom");
         context.set_fill_style_str(&css(self.palette.muted));
@@ -87,12 +89,12 @@ impl Overlay<'_> {
             context.set_fill_style_str(&css(ink_on(colour)));
             let digits = rank.to_string();
             let size = (width * 1.5 / digits.len() as f32).clamp(8.0, 13.0);
-            context.set_font(&format!("{size}px ui-monospace, monospace"));
+            context.set_font(&format!("{size}px {}", browser::MONO));
             let middle = (f64::from(x + width / 2.0), f64::from(y + height / 2.0));
             let up = if both { f64::from(height) * 0.16 } else { 0.0 };
             let _ = context.fill_text(&digits, middle.0, middle.1 - up);
             if both {
-                context.set_font("11px system-ui, sans-serif");
+                context.set_font(&format!("{}px {}", browser::SMALL - 1.0, browser::SANS));
                 let _ = context.fill_text(&value.to_string(), middle.0, middle.1 + f64::from(height) * 0.24);
             }
         }

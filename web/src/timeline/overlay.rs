@@ -8,6 +8,8 @@ use super::words::seconds;
 use crate::canvas::colour::ink_on;
 use crate::canvas::pen::{Anchor, Pen};
 
+use crate::browser;
+
 /// Between the lines of a hatch, in pixels.
 const HATCH: f32 = 6.0;
 
@@ -28,7 +30,7 @@ pub fn draw(lines: &Lines, pen: &mut impl Pen) {
     // Names stand on ground of their own: actions go on below.
     pen.fill([0.0, 0.0, GUTTER - 2.0, lines.screen.1.max(bottom)], lines.palette.ground);
     let every = (12.0 / row).ceil().max(1.0) as usize;
-    let size = row.clamp(9.0, 12.0);
+    let size = row.clamp(9.0, browser::SMALL);
     for stage in (0..stages).step_by(every) {
         let y = HEAD + row * (stage as f32 + 0.5);
         pen.text(&format!("Stage {stage}"), (GUTTER - 10.0, y), Anchor::End, size, lines.palette.text);
@@ -47,7 +49,7 @@ fn axis(lines: &Lines, pen: &mut impl Pen, bottom: f32) {
         let x = lines.window.pixel(number * step / all);
         pen.line((x, HEAD - 6.0), (x, HEAD), lines.palette.muted, 1.0);
         let text = if number == 0.0 { "0".to_owned() } else { time(number * step, step) };
-        pen.text(&text, (x + 3.0, HEAD / 2.0 - 1.0), Anchor::Start, 12.0, lines.palette.muted);
+        pen.text(&text, (x + 3.0, HEAD / 2.0 - 1.0), Anchor::Start, browser::SMALL, lines.palette.muted);
         number += 1.0;
     }
     // The ends of the steps, so that two of them can be compared.
@@ -118,7 +120,7 @@ fn actions(lines: &Lines, pen: &mut impl Pen, which: Which, stage: usize) {
         let digits = span.action.microbatch.to_string();
         let room = digits.len() as f32 * 7.0 + 4.0;
         if width >= room && height >= 10.0 {
-            let size = height.clamp(8.0, 12.0);
+            let size = height.clamp(8.0, browser::SMALL);
             // A box that is wider than the screen keeps its number in sight.
             let middle = (x.max(GUTTER) + (x + width).min(lines.screen.0)) / 2.0;
             pen.text(&digits, (middle, y + height / 2.0), Anchor::Middle, size, ink_on(colour));
