@@ -6,7 +6,7 @@ use tch::{Cuda, Device, Tensor};
 
 use crate::arguments::{Arguments, DeviceChoice};
 use crate::environment::Environment;
-use crate::{say, sys};
+use crate::{notice, sys};
 
 /// Picks this rank's device and makes a GPU the process's own: what is not told otherwise (streams, events, communicators)
 /// goes there too, not to the first GPU that is visible. `cuda` says whether libtorch_cuda is open.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use shardplan_rank::arguments::{Arguments, Request, parse};
-use shardplan_rank::{WouldRepeat, check_kernels, run, say, sys};
+use shardplan_rank::{WouldRepeat, check_kernels, notice, run, sys};
 
 fn main() -> ExitCode {
     // Before anything else touches libtorch.

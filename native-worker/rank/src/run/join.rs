@@ -17,7 +17,7 @@ use crate::collectives::choice;
 use crate::collectives::host::{HostCollectives, Identity, LastResort, Meeting};
 use crate::environment::Environment;
 use crate::sys::{self, signals};
-use crate::{device, log, say};
+use crate::{device, log, notice};
 
 /// What tells this run apart from another on the same port: the run folder's name and the Slurm job.
 fn run_id(folder: &Path, environment: &Environment) -> anyhow::Result<String> {

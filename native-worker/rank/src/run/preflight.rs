@@ -14,7 +14,7 @@ use tch::Device;
 
 use crate::arguments::Arguments;
 use crate::environment::{Environment, derive};
-use crate::{device, say, sys};
+use crate::{device, notice, sys};
 
 /// The most bytes that a plan file may have.
 const MAX_PLAN_BYTES: u64 = 64 * 1024 * 1024;
