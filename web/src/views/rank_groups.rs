@@ -13,7 +13,7 @@ const COLUMNS: &[Column] = &[
     Column::new("Size").class("narrow"),
     Column::new("Number").class("narrow"),
     Column::new("Link"),
-    Column::new("Ranks").class("ranks"),
+    Column::new("Ranks").class("ranks").unsorted(),
 ];
 /// Ranks of a group that are listed.
 const LISTED: usize = 32;

@@ -29,12 +29,12 @@ const SIZES: [Size; 8] = [
 const FIRST: &[Column] = &[
     Column::buttons("Choose"),
     Column::new("Step, s"),
-    Column::word("Likely, s").about("Of the step: nine of ten"),
+    Column::word("Likely, s").about("Of the step: nine of ten").unsorted(),
     Column::new("Tokens/s/GPU").about("Tokens per second and GPU"),
     Column::new("MFU"),
     Column::word("Verdict"),
     Column::new("Memory, GiB").about("Of the fullest GPU"),
-    Column::word("Likely, GiB").about("Of the memory: nine of ten"),
+    Column::word("Likely, GiB").about("Of the memory: nine of ten").unsorted(),
     Column::new("Left, %").about("Of the fullest GPU's memory, beside the predicted peak"),
 ];
 
