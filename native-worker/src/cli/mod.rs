@@ -76,8 +76,9 @@ enum Command {
 
 /// Reads the command line, does what it says, and turns the end into an exit code.
 pub fn main() -> ExitCode {
-    // Two small processes that `wrap` starts of itself.
+    // Small processes that `wrap` starts of itself.
     match std::env::args_os().nth(1) {
+        Some(name) if name == crate::wrap::BECOME => return crate::wrap::turn_into_command(),
         Some(name) if name == crate::wrap::WITNESS => return crate::wrap::witness(),
         Some(name) if name == crate::wrap::DRAIN => return crate::wrap::drain(),
         _ => {}

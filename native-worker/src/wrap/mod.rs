@@ -36,8 +36,9 @@ use introduction::Introduction;
 use place::Place;
 use plan::Machine;
 use recorder::{Message, QUEUE, Recorded, Recorder, Stream, Tap};
-use signals::Signals;
+use signals::{Signals, Witness};
 
+pub use child::{BECOME, turn_into_command};
 pub use signals::{WITNESS, witness};
 
 /// Name of the command that goes on passing output when the watched command has ended and something that it started has
@@ -91,7 +92,9 @@ pub fn run(request: Request) -> ! {
         notice("error: the system does not let signals be handed on");
         std::process::exit(3)
     };
-    let started = match signals.unblocked(|| child::start(&request.words)) {
+    // Before the command, so that it hears what reaches the command.
+    let witness = Witness::start();
+    let started = match child::start(&request.words, signals.newly_blocked()) {
         Ok(started) => started,
         Err(error) => {
             notice(&format!("shardplan wrap: {}", error.message));
@@ -139,7 +142,7 @@ pub fn run(request: Request) -> ! {
     };
     std::thread::spawn(watcher);
 
-    let status = signals.wait(&mut command);
+    let status = signals.wait(&mut command, witness);
     over.store(true, Ordering::Relaxed);
     drop(command_lives);
     for (copy, stream) in copies.into_iter().zip([Stream::Out, Stream::Error]) {

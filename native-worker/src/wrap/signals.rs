@@ -48,9 +48,8 @@ pub const WITNESS: &str = "wrap-witness";
 /// The signals of this process, read instead of handled, so that what was ignored before stays ignored.
 pub struct Signals {
     descriptor: SignalFd,
-    /// What is blocked besides, and was before.
-    original: SigSet,
-    blocked: SigSet,
+    /// Those of them that were not blocked before.
+    newly_blocked: Vec<Signal>,
 }
 
 impl Signals {
@@ -63,15 +62,13 @@ impl Signals {
         set.add(Signal::SIGCHLD);
         let original = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Signals { descriptor, original, blocked: set })
+        let newly_blocked = set.iter().filter(|signal| !original.contains(*signal)).collect();
+        Ok(Signals { descriptor, newly_blocked })
     }
 
-    /// Does something as it would be done without us: processes that are started inherit what is blocked.
-    pub fn unblocked<T>(&self, act: impl FnOnce() -> T) -> T {
-        let _ = self.original.thread_set_mask();
-        let done = act();
-        let _ = self.blocked.thread_block();
-        done
+    /// What a process that we start inherits as blocked, and would not have inherited without us.
+    pub fn newly_blocked(&self) -> &[Signal] {
+        &self.newly_blocked
     }
 
     /// Waits until a signal has come, at most so long, and gives it; none for a child's end or when nothing came.
@@ -85,12 +82,15 @@ impl Signals {
         Signal::try_from(i32::try_from(read.ssi_signo).ok()?).ok().filter(|signal| *signal != Signal::SIGCHLD)
     }
 
-    /// Waits for the child's end, and hands signals on to it meanwhile.
+    /// Waits for the child's end, and hands signals on to it meanwhile. The witness was there before the child.
     ///
     /// # Errors
     /// When the system can't say how it ended.
-    pub fn wait(&mut self, child: &mut Child) -> std::io::Result<std::process::ExitStatus> {
-        let mut witness = Witness::start();
+    pub fn wait(
+        &mut self,
+        child: &mut Child,
+        mut witness: Option<Witness>,
+    ) -> std::io::Result<std::process::ExitStatus> {
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
@@ -126,7 +126,7 @@ fn hand_on(child: &Child, signal: Signal) {
 }
 
 /// The process that says what reached the group.
-struct Witness {
+pub struct Witness {
     process: Child,
     asks: PipeWriter,
     says: PipeReader,
@@ -135,7 +135,8 @@ struct Witness {
 }
 
 impl Witness {
-    fn start() -> Option<Witness> {
+    /// Starts it, after the signals were blocked: what comes before it can read stays with it.
+    pub fn start() -> Option<Witness> {
         let (says, writer) = pipe().ok()?;
         let (reader, asks) = pipe().ok()?;
         let process = Command::new("/proc/self/exe")

@@ -146,6 +146,33 @@ fn a_signal_reaches_the_command_once() {
     assert_eq!(told(&[true, true, true]), "term\nint\nusr1\n");
 }
 
+/// Wherever between its own start and the command's a signal comes: the command has it, or nothing was started.
+#[test]
+fn a_signal_at_the_start_never_leaves_the_command_alone() {
+    let shop = Workshop::new();
+    let ends = &|attempt: u64| {
+        let file = shop.path(&format!("went-on-{attempt}"));
+        let script = format!("trap '' TERM; sleep 0.05; echo > {}; exit 5", file.display());
+        let mut command = shop.shardplan();
+        command.args(["wrap", "--", "sh", "-c", &script]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("shardplan runs");
+        std::thread::sleep(Duration::from_micros(250 * (attempt % 40)));
+        kill(Pid::from_raw(child.id().try_into().expect("a pid")), Signal::SIGTERM).expect("sent");
+        let code = child.wait().expect("ended").code();
+        // Time for a command that was left alone.
+        std::thread::sleep(Duration::from_millis(300));
+        (attempt, code == Some(5), file.exists())
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..8)
+            .map(|lane| scope.spawn(move || (0..20).map(|at| ends(8 * at + lane)).collect::<Vec<_>>()))
+            .collect();
+        for (attempt, ended_so, went_on) in lanes.into_iter().flat_map(|lane| lane.join().expect("a lane")) {
+            assert_eq!(ended_so, went_on, "attempt {attempt}");
+        }
+    });
+}
+
 #[test]
 fn what_it_prints_becomes_a_record_beside_its_plan() {
     let shop = Workshop::new();
