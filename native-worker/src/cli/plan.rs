@@ -11,7 +11,7 @@ use crate::report::{self, Exit, Failure, notice, text};
 
 /// Choose the best plan for a model on a cluster
 ///
-/// Model and cluster are enough; the framework is the usual one of the runtime unless `--set software.framework=` says another; whatever is said beside them is kept, and everything else is chosen: the best of all valid
+/// Model and cluster are enough; the framework is the usual one of the runtime unless `--framework` says another; whatever is said beside them is kept, and everything else is chosen: the best of all valid
 /// layouts and settings. The plan file goes to standard output or --out, the summary to standard error.
 #[derive(Debug, clap::Args)]
 pub struct PlanCommand {

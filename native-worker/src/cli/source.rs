@@ -36,6 +36,9 @@ pub struct Source {
     /// Runtime: megatron, fsdp2, megatron_fsdp or native
     #[arg(long, help_heading = "Instead of a plan file")]
     runtime: Option<String>,
+    /// Framework that trains, such as "bridge 26.08", torchtitan, automodel or megatron-lm
+    #[arg(long, help_heading = "Instead of a plan file")]
+    framework: Option<String>,
     /// Precision, such as bf16 or fp8_blockwise
     #[arg(long, help_heading = "Instead of a plan file")]
     precision: Option<String>,
@@ -186,8 +189,12 @@ impl Source {
             ("layout.ep", self.ep),
             ("layout.etp", self.etp),
         ];
-        let words =
-            [("cluster.gpu", &self.gpu), ("runtime", &self.runtime), ("training.dtype", &self.precision)];
+        let words = [
+            ("cluster.gpu", &self.gpu),
+            ("software.framework", &self.framework),
+            ("runtime", &self.runtime),
+            ("training.dtype", &self.precision),
+        ];
         held.extend(numbers.into_iter().filter_map(|(path, value)| Some((path.to_owned(), value?.into()))));
         held.extend(
             words.into_iter().filter_map(|(path, word)| Some((path.to_owned(), word.as_deref()?.into()))),

@@ -108,6 +108,18 @@ fn explain(root: &Value, path: &str, error: &serde_json::Error) -> Finding {
         .rule("plan file, version 1")
         .nearest(nearest_names(unknown, quoted[1..].iter().map(String::as_str), 2));
     }
+    if let (Some(missing), true) = (quoted.first(), message.starts_with("missing field")) {
+        let field = if path.is_empty() { missing.clone() } else { format!("{path}.{missing}") };
+        let such_as = match field.as_str() {
+            "version" => r#"; write "version": 1"#,
+            "model" => r#"; write "model": {"preset": "llama-3-70b"}, or another of docs/models.md"#,
+            "cluster" => r#"; write "cluster": {"gpu": "h100-sxm", "nodes": 8}, or what yours is"#,
+            "cluster.gpu" => r#"; write "gpu": "h100-sxm", or what yours is"#,
+            _ => "",
+        };
+        let message = format!("{} has no `{missing}`{such_as}", place(path));
+        return Finding::error(&field, Value::Null, message).rule("plan file, version 1");
+    }
     if let (Some(wanted), false) = (spellings::wanted(&message, path), path.is_empty()) {
         let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let fields = spellings::fields(path).join(", ");
@@ -220,6 +232,19 @@ mod tests {
 
     #[test]
     fn missing_parts_are_named() {
-        check("{\"version\":1,\"model\":{\"preset\":\"x\"}}", "", "missing field `cluster`", &[]);
+        let has = |text: &str, field: &str, said: &str| check(text, field, said, &[]);
+        let (model, cluster) = (r#""model":{"preset":"x"}"#, r#""cluster":{"gpu":"h100-sxm"}"#);
+        has(
+            &format!("{{{model},{cluster}}}"),
+            "version",
+            "the plan file has no `version`; write \"version\": 1",
+        );
+        has(&format!("{{\"version\":1,{model}}}"), "cluster", "the plan file has no `cluster`; write ");
+        has(&format!("{{\"version\":1,{cluster}}}"), "model", "the plan file has no `model`; write ");
+        has(
+            &format!("{{\"version\":1,{model},\"cluster\":{{\"nodes\":2}}}}"),
+            "cluster.gpu",
+            "`cluster` has no `gpu`; write ",
+        );
     }
 }

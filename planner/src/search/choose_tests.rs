@@ -391,6 +391,10 @@ fn the_fewest_pins_that_contradict_are_named_and_the_fewest_that_help() {
     batch.training.micro_batch_size = Some(3);
     let batch = relief_of(&Choice::of(&batch).unwrap().unwrap().request);
     assert!(batch.suggestions[1].contains("64"), "{batch:?}");
+    // Nobody said a layout string, so none is what is wrong.
+    let stages = open("deepseek-v3", "h100-sxm", 32, json!({"layout": {"tp": 8, "pp": 3}}));
+    let stages = relief_of(&Choice::of(&stages).unwrap().unwrap().request);
+    assert!(stages.suggestions[1].contains("256 GPUs can't be split by pp 3"), "{stages:?}");
     let one = relief_of(&pinned(json!({"tp": 7, "pp": 2})).request);
     assert_eq!(words(&one.contradiction), ["layout.tp 7"]);
     // Each two go together, and all three don't.

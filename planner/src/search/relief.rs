@@ -143,6 +143,12 @@ impl Search {
     fn reason(&self, remedy: &Remedy) -> Option<String> {
         let mut file = remedy.apply(&self.request().plan);
         let opened = |field: &str| remedy.changes.iter().any(|pin| pin.field == field);
+        let plan = &self.request().plan;
+        if plan.layout.splits_itself() && (opened("layout.pp") || opened("layout.vpp")) {
+            // What the valid plan has for its own number of stages is nothing that anybody said.
+            file.layout.forget_split();
+            (file.layout.vpp, file.layout.schedule) = (plan.layout.vpp, plan.layout.schedule);
+        }
         for (slot, value) in self.held().into_iter().filter(|(slot, _)| opened(slot.field)) {
             file = with_value(&file, slot.field, &value.into()).ok()?;
         }

@@ -358,6 +358,24 @@ proptest! {
 }
 
 #[test]
+fn the_beginning_of_one_presets_name_is_that_preset() {
+    let meant = |written: &str| read(&json!({"model": {"preset": written}})).model.preset.unwrap();
+    for (written, preset) in [
+        ("qwen3-235b", "qwen3-235b-a22b"),
+        ("Qwen3 235B", "qwen3-235b-a22b"),
+        ("qwen3-30b", "qwen3-30b-a3b"),
+        // A name of its own, though another goes on with it.
+        ("deepseek-v3", "deepseek-v3"),
+        // Of several, of none by whole words, and without a number nobody knows which is meant.
+        ("qwen3", "qwen3"),
+        ("qwen3-23", "qwen3-23"),
+        ("seed", "seed"),
+    ] {
+        assert_eq!(meant(written), preset, "{written}");
+    }
+}
+
+#[test]
 fn values_by_path() {
     let mut root = json!({});
     assert!(put(&mut root, "a.b", json!(1)) && !put(&mut root, "a.b.c", json!(2)));

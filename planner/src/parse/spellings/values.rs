@@ -83,7 +83,8 @@ fn replace(spelled: &mut Spelled, field: &str, value: &str, message: String) {
     spelled.remark(field, &written, &value.into(), message);
 }
 
-/// Presets by the names that models have on Hugging Face, and in any writing.
+/// Presets by the names that models have on Hugging Face, in any writing, and by the beginning of one name alone, such as
+/// `qwen3-235b`.
 fn preset(spelled: &mut Spelled) {
     let field = "model.preset";
     let Some(Value::String(written)) = at(&spelled.root, field).cloned() else { return };
@@ -92,9 +93,20 @@ fn preset(spelled: &mut Spelled) {
     }
     let folded = fold(&written);
     let same = || presets().iter().find(|preset| fold(&preset.id) == folded).map(|preset| preset.id.as_str());
-    if let Some(id) = preset_of_hub(&written).or_else(same) {
+    if let Some(id) = preset_of_hub(&written).or_else(same).or_else(|| begun(&written)) {
         replace(spelled, field, id, format!("`{}` is read as the preset {id}", clip(&written)));
     }
+}
+
+/// The only preset whose name goes on, by whole words, where `written` ends; none where that says no size or version.
+fn begun(written: &str) -> Option<&'static str> {
+    let beginning = format!("{}-", written.trim().replace([' ', '_'], "-").to_ascii_lowercase());
+    if !beginning.contains(|letter: char| letter.is_ascii_digit()) {
+        return None;
+    }
+    let mut begins =
+        presets().iter().map(|preset| preset.id.as_str()).filter(|id| id.starts_with(&beginning));
+    begins.next().filter(|_| begins.next().is_none())
 }
 
 /// Frameworks by any of their names, before a version or none; the runtime is theirs where none is said.
