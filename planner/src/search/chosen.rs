@@ -5,9 +5,12 @@ use std::cmp::Ordering;
 use serde_json::{Value, json};
 
 use super::Search;
+use super::answer::Pin;
 use super::candidate::{ALIKE, Scored};
+use super::partial::Partial;
 use super::request::AxisValues;
 use super::settings::Settings;
+use crate::units::Bytes;
 use crate::wire::{Chosen, Objective};
 
 /// Steps of a GPU's memory within which plans are alike: 5 % each.
@@ -83,6 +86,35 @@ impl Search {
                 Chosen { field, value, next, next_costs: costs, why }
             })
             .collect()
+    }
+
+    /// What the best tight plan would gain, where it is better than the first, which fits, by more than the time model can tell.
+    pub(super) fn tight_but_better(&self, (first, seconds): &Ranked, partial: &Partial) -> Option<String> {
+        let tight = partial.tight.best.first()?;
+        let (key, own) = (self.key(first), self.key(tight));
+        if !own.compare(&key).is_lt() || key.is_like(&own, self.request.objective) {
+            return None;
+        }
+        let (settings, row) = (self.settings(&first.candidate)?, self.closed_form_row(tight)?);
+        let simulated = self.simulate(tight).seconds;
+        let [own, other] = match (simulated, seconds) {
+            (Some(own), Some(other)) => [own, *other],
+            _ => [tight.seconds, first.seconds],
+        };
+        let gain = 1.0 - own / other;
+        let differs = |(path, of): (String, Reader)| {
+            let value = of(&row.settings);
+            (value != of(&settings)).then(|| Pin { field: path, value }.in_words())
+        };
+        let what: Vec<String> = self.open_fields(&settings).into_iter().filter_map(differs).collect();
+        let [gib, high] = [row.peak_bytes, row.interval_bytes[1]].map(|bytes| Bytes(bytes).in_words());
+        (gain > ALIKE).then(|| {
+            format!(
+                "{:.1} % faster ({own:.3} s), but tight, is {}: {gib} on the fullest GPU, and up to {high} likely",
+                100.0 * gain,
+                what.join(", ")
+            )
+        })
     }
 
     /// Paths of what is free, with their values.

@@ -47,3 +47,37 @@ fn what_another_value_costs_is_what_it_costs_when_it_is_held() {
         }
     }
 }
+
+#[test]
+fn a_tight_plan_that_is_better_than_the_first_is_told() {
+    let h100 = |nodes: u64| json!({"gpu": "h100-sxm", "nodes": nodes});
+    let batch = |size: u64| json!({"training": {"global_batch_size": size}});
+    let only_tp = json!({"choose": ["tp"], "training": {"global_batch_size": 1024}});
+    let told: Vec<bool> = [
+        ("llama-3-70b", h100(8), only_tp),
+        ("llama-3-70b", h100(4), batch(64)),
+        ("llama-3-70b", h100(8), batch(128)),
+        ("mixtral-8x22b", h100(8), batch(128)),
+        ("qwen3-30b-a3b", h100(1), batch(64)),
+        ("llama-3-8b", h100(1), json!({"runtime": "fsdp2", "training": {"global_batch_size": 16}})),
+        ("deepseek-v2-lite", json!({"gpu": "a100-40gb-sxm", "nodes": 2}), batch(64)),
+    ]
+    .into_iter()
+    .map(|(preset, cluster, more)| {
+        let request = choice(preset, cluster.clone(), more).request;
+        let notes = whole(&Search::new(&request).unwrap()).notes;
+        let note = notes.iter().find(|note| note.contains("but tight"));
+        let rows = whole(&Search::new(&Request { only_first: false, ..request }).unwrap()).rows;
+        let of = |group: FitGroup| {
+            let seconds = rows.iter().filter(|row| row.group == group).map(|row| row.step_seconds);
+            seconds.fold(f64::INFINITY, f64::min)
+        };
+        let (fits, tight) = (of(FitGroup::Fits), of(FitGroup::Tight));
+        let said = format!("{preset} on {cluster}: {fits} s, tight {tight} s, {notes:?}");
+        assert!(note.is_some() || fits.is_infinite() || tight > 0.95 * fits, "{said}");
+        assert!(note.is_none() || tight < fits, "{said}");
+        note.is_some()
+    })
+    .collect();
+    assert!(told[0] && told.contains(&false), "{told:?}");
+}

@@ -46,7 +46,11 @@ impl Search {
         let mut answer = self.so_far(known, partial, simulated);
         answer.relief = (answer.counts.fitting == 0).then(|| self.lacking(partial));
         let group = self.ranking.first_group(partial);
-        answer.chosen = self.chosen(&self.ranked(partial.group(group), simulated));
+        let ranked = self.ranked(partial.group(group), simulated);
+        answer.chosen = self.chosen(&ranked);
+        if self.request.only_first && group == FitGroup::Fits {
+            answer.notes.extend(ranked.first().and_then(|first| self.tight_but_better(first, partial)));
+        }
         answer
     }
 
@@ -228,7 +232,7 @@ impl Search {
     }
 
     /// The row of a candidate as the closed form has it, without its place; what is only paid for costs 0.
-    fn closed_form_row(&self, scored: &Scored) -> Option<Row> {
+    pub(super) fn closed_form_row(&self, scored: &Scored) -> Option<Row> {
         let settings = self.settings(&scored.candidate)?;
         let plan = Plan::judge(&settings.apply(&self.request.plan)).plan?;
         let subspace = self.space.subspaces.get(scored.candidate.subspace as usize)?;

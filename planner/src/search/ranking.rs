@@ -27,7 +27,7 @@ pub struct Ranking {
     pub(super) kept: u64,
     /// Rows of each group.
     pub(super) rows: u64,
-    /// Whether only the first row is wanted: where something fits, nothing is known of tight ones then.
+    /// Whether only the first row is wanted: where something fits, of tight ones only those better than it are known then.
     pub(super) only_first: bool,
 }
 

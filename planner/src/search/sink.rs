@@ -308,7 +308,11 @@ impl Sink {
     #[inline]
     fn beats(&mut self, group: Option<FitGroup>, least: f64, peak_bytes: u64) -> bool {
         if self.dismisses() && group != Some(FitGroup::Fits) {
-            return true;
+            // Of tight ones the best is told where it is better than whatever fits.
+            let may_be_told = group == Some(FitGroup::Tight) && !self.only_fitting;
+            let first = self.fits.first.filter(|_| may_be_told);
+            let key = Key::of(self.objective, &self.terms, least, peak_bytes);
+            return first.is_none_or(|first| !key.compare(&first).is_lt());
         }
         match group {
             Some(group) if self.only_first => {

@@ -7,6 +7,7 @@ use leptos::prelude::*;
 use planner::finding::Finding;
 use planner::search::{Choice, with_earlier};
 use planner::wire::{self, PlanFile};
+use serde_json::Value;
 use web_sys::js_sys::Date;
 
 use super::Store;
@@ -28,7 +29,7 @@ pub struct Chosen {
     pub chosen: Vec<wire::Chosen>,
     /// Paths of what was assumed before.
     pub assumed: Vec<String>,
-    /// What stands in the way where nothing is valid, and what would fit where nothing does.
+    /// What stands in the way where nothing is valid, what would fit where nothing does, and what the search notes of its first row.
     pub findings: Vec<Finding>,
     /// Whether it fits, if only just.
     pub fits: bool,
@@ -117,7 +118,9 @@ pub fn follow(store: Store, engine: Engine) {
             Some((answer, seconds, helping)) => {
                 let file = choice.plan(&answer);
                 let relief = answer.relief.as_ref().filter(|_| answer.rows.is_empty());
-                let findings = relief.map(|relief| relief.findings(file.is_some())).unwrap_or_default();
+                let mut findings = relief.map(|relief| relief.findings(file.is_some())).unwrap_or_default();
+                let notes = answer.notes.iter();
+                findings.extend(notes.map(|note| Finding::info("choose", Value::Null, note.as_str())));
                 Chosen {
                     said: said.clone(),
                     file: file.map_or_else(|| said.clone(), Arc::new),
