@@ -1,5 +1,6 @@
 //! How JSON is read and written, once for all types: errors say at which field, enums by their word, texts set in lines.
 
+pub(crate) mod by_field;
 mod indented;
 pub(crate) mod located;
 pub(crate) mod tagged;

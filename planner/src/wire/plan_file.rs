@@ -107,26 +107,25 @@ impl<'de> Deserialize<'de> for PlanFile {
 }
 
 plan_part! {
-    in "model.";
+    in "model.", each with a default;
 
     /// One of: a preset's id, a Hugging Face config.json, an architecture in planner's own words.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct ModelFile {
         /// Id of a preset, such as `llama-3-8b`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub preset: Option<String> = text(),
         /// A Hugging Face config.json, whole.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub hf_config: Option<Map<String, Value>> = json(&[], "a config.json of Hugging Face"),
         /// Path of a config.json; only the command line reads it, and replaces it by `hf_config`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub hf_config_path: Option<String> = text(),
         /// The architecture itself.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub architecture: Option<Box<Architecture>> = json(&[], "an architecture in planner's words"),
         /// Transformer layers, where they are fewer or more than the preset's or the config's; those of the model.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub num_layers: Option<u64> = whole(1, MAX_LAYERS).at(Part::Model, "Layers, if not all"),
     }
 }
@@ -181,11 +180,10 @@ plan_part! {
 }
 
 plan_part! {
-    in "layout.";
+    in "layout.", each with a default;
 
     /// Axis sizes and how they are laid out.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct LayoutFile {
         /// GPUs that share each matrix; 1.
         pub tp: Option<u64> =
@@ -285,11 +283,10 @@ impl LayoutFile {
 }
 
 plan_part! {
-    in "layout.fsdp.";
+    in "layout.fsdp.", each with a default;
 
     /// FSDP settings.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct FsdpFile {
         /// What is split over the sharding group: nothing, the optimizer's state, gradients too, parameters too; all.
         pub strategy: Option<String> =
@@ -372,11 +369,10 @@ plan_part! {
 }
 
 plan_part! {
-    in "run.";
+    in "run.", each with a default;
 
     /// What the worker does with the plan.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct RunFile {
         /// Steps; 20.
         pub steps: Option<u64> = whole(1, MAX_COUNT).at(Part::Run, "Steps").usual(Whole(20)),
@@ -417,11 +413,10 @@ plan_part! {
 }
 
 plan_part! {
-    in "run.documents.";
+    in "run.documents.", each with a default;
 
     /// What is made of the ends of documents within a sequence, of data that is trained on or held out.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct DocumentsFile {
         /// Whether positions start again with each document; false.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -450,11 +445,10 @@ impl DocumentsFile {
 }
 
 plan_part! {
-    in "run.evaluation.";
+    in "run.evaluation.", each with a default;
 
     /// How the worker measures the loss on data that it does not train on.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct EvaluationFile {
         /// The data; none, and nothing is evaluated.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -478,11 +472,10 @@ impl EvaluationFile {
 }
 
 plan_part! {
-    in "run.checkpoint.";
+    in "run.checkpoint.", each with a default;
 
     /// When the worker saves what it trains, and what of that it keeps.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct CheckpointFile {
         /// Whether it saves: at its end, when it is stopped, and every so often; true for data of one's own, and where anything
         /// else is said of checkpoints.

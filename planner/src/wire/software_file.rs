@@ -1,17 +1,16 @@
 //! What is installed where a plan runs: facts of the user's environment that memory and time depend on.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Calibration;
 use super::setting::{Part, json, off, plan_part, text, whole};
 use crate::runtime::Counted;
 
 plan_part! {
-    in "software.";
+    in "software.", each with a default;
 
     /// What is installed where the plan runs.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct SoftwareFile {
         /// Name of a software profile; null for the one that the GPU suggests.
         pub profile: Option<String> = text().at(Part::Software, "Software profile"),

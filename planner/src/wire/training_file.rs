@@ -2,7 +2,7 @@
 //!
 //! What few plans set is left out of a written file where it is absent; a filled plan shows every field.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::setting::{
     Amount, Given, LEAST_SCALE, MASTERS, MAX_COUNT, MAX_RATIO, MAX_WORLD, MOMENTS, Part, Values, WHOLE,
@@ -18,11 +18,10 @@ use crate::settings::{
 use crate::units::Dtype;
 
 plan_part! {
-    in "training.";
+    in "training.", each with a default;
 
     /// Batch, precision, optimizer, recomputation.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct TrainingFile {
         /// Tokens of a sequence; 4096.
         pub seq_len: Option<u64> =
@@ -137,11 +136,10 @@ plan_part! {
 }
 
 plan_part! {
-    in "training.optimizer.";
+    in "training.optimizer.", each with a default;
 
     /// Optimizer.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct OptimizerFile {
         /// Adam (AdamW), SGD with momentum, or Muon; adam.
         pub kind: Option<OptimizerKind> =
@@ -198,12 +196,11 @@ plan_part! {
 }
 
 plan_part! {
-    in "training.loss_scale.";
+    in "training.loss_scale.", each with a default;
 
     /// What losses are multiplied by, so that their gradients are not too small for fp16. Where `fixed` is not said, the scale
     /// halves when gradients overflow, and such a step changes no weight.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct LossScaleFile {
         /// The scale of every step; none, and it follows what overflows.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -237,11 +234,10 @@ impl LossScaleFile {
 }
 
 plan_part! {
-    in "training.recompute.";
+    in "training.recompute.", each with a default;
 
     /// Recomputation of activations.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct RecomputeFile {
         /// Nothing, the modules named (selective) or whole layers (full); none.
         pub granularity: Option<Granularity> =
@@ -263,11 +259,10 @@ plan_part! {
 }
 
 plan_part! {
-    in "training.offload.";
+    in "training.offload.", each with a default;
 
     /// Saved activations that wait on the host between forward and backward.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct OffloadFile {
         /// Modules whose saved tensors are moved; none.
         pub modules: Option<Vec<String>> = words(OFFLOAD_MODULES).at(Part::Activations, "Waiting on the host")
@@ -290,11 +285,10 @@ impl OffloadFile {
 }
 
 plan_part! {
-    in "training.overlap.";
+    in "training.overlap.", each with a default;
 
     /// Communication that hides behind compute.
-    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct OverlapFile {
         /// Reduction of gradients behind backward; true.
         pub grad_reduce: Option<bool> = on().at(Part::Overlap, "Gradients"),
@@ -322,11 +316,10 @@ impl OverlapFile {
 }
 
 plan_part! {
-    in "training.moe.";
+    in "training.moe.", each with a default;
 
     /// MoE settings.
-    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields, default)]
+    #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct MoeFile {
         /// How tokens get to their experts; alltoall.
         pub dispatcher: Option<Dispatcher> = word(&Dispatcher::WORDS).at(Part::Experts, "Dispatcher").open("dispatcher")
