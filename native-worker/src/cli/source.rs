@@ -169,6 +169,11 @@ impl Source {
             }
             Model::Job(file) => (*file, false),
         };
+        if file.cluster.gpus_per_node.is_none() {
+            // Whoever names a GPU and nodes means nodes as it has them.
+            file.cluster.gpus_per_node =
+                planner::cluster::gpu(&file.cluster.gpu).and_then(|gpu| gpu.node_gpus);
+        }
         file.choose = Some(Choose::all());
         Ok((file, usual))
     }

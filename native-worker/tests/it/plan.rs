@@ -35,6 +35,21 @@ fn a_model_and_a_cluster_give_a_plan_file_that_fits() {
 }
 
 #[test]
+fn nodes_of_a_gpu_that_is_named_are_as_it_has_them() {
+    let shop = Workshop::new();
+    let plan = |more: &[&str]| -> Value {
+        let named = ["plan", "--model", "qwen3-8b", "--gpu", "gb200", "--nodes", "2"];
+        let answer = shop.ask(&[&named, more].concat());
+        serde_json::from_str(&answer.stdout).unwrap_or_else(|_| panic!("{answer:?}"))
+    };
+    assert_eq!(plan(&[])["cluster"]["gpus_per_node"], json!(4));
+    assert_eq!(plan(&["--gpus-per-node", "2"])["cluster"]["gpus_per_node"], json!(2));
+    let torchtitan = plan(&["--framework", "torchtitan 0.3"]);
+    assert_eq!(torchtitan["software"]["framework"], json!("torchtitan 0.3"));
+    assert_eq!(torchtitan["runtime"], json!("fsdp2"));
+}
+
+#[test]
 fn a_config_json_and_a_job_file_are_models_too() {
     let shop = Workshop::new();
     let config = shop.path("config.json");

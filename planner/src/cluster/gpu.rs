@@ -24,6 +24,8 @@ pub struct Gpu {
     pub capacity_bytes: Option<u64>,
     /// GPUs joined by NVLink (or Infinity Fabric) in a usual node or rack.
     pub nvlink_domain: u64,
+    /// GPUs of a node, where that is known and not the usual 8.
+    pub node_gpus: Option<u64>,
     /// Network bandwidth per GPU in a usual node, Gbit/s.
     pub nic_gbps: f64,
     /// Streaming multiprocessors, or compute units.
@@ -78,6 +80,8 @@ struct Record {
     #[serde(default)]
     capacity_bytes: Option<Figure>,
     nvlink_domain: Figure,
+    #[serde(default)]
+    node_gpus: Option<Figure>,
     nic_gbps: Figure,
     multiprocessors: Figure,
     #[serde(default)]
@@ -116,6 +120,7 @@ impl Record {
         let figures = [
             ("capacity_bytes", self.capacity_bytes),
             ("nvlink_domain", Some(self.nvlink_domain)),
+            ("node_gpus", self.node_gpus),
             ("nic_gbps", Some(self.nic_gbps)),
             ("multiprocessors", Some(self.multiprocessors)),
             ("bf16_tflops", self.bf16_tflops),
@@ -135,6 +140,7 @@ impl Record {
             // Whole numbers, far below what a float holds exactly.
             capacity_bytes: value(self.capacity_bytes).map(|bytes| bytes as u64),
             nvlink_domain: self.nvlink_domain.value as u64,
+            node_gpus: value(self.node_gpus).map(|count| count as u64),
             nic_gbps: self.nic_gbps.value,
             multiprocessors: self.multiprocessors.value as u64,
             speeds,

@@ -344,6 +344,14 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
         cluster.gpus_per_node.unwrap_or_else(|| Setting::usual_of("cluster.gpus_per_node")).clamp(1, 1024);
     let nodes = fill.usual("cluster.nodes", &mut cluster.nodes);
     let nodes = fill.within("cluster.nodes", nodes, 1, MAX_WORLD / per_node);
+    if let (None, Some(count)) = (cluster.gpus_per_node, gpu.node_gpus) {
+        let message = format!(
+            "nodes of {} have {count} GPUs, and {per_node} are taken for none is said: write cluster.gpus_per_node, and cluster.nodes as many",
+            gpu.title
+        );
+        let finding = Finding::warning("cluster.gpus_per_node", per_node, message).rule("GPU catalogue");
+        fill.findings.push(finding.nearest([count]));
+    }
     let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node);
     // A board's links end with its node; those of a rack go on.
     let domain =

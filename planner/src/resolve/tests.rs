@@ -67,6 +67,21 @@ fn links_of_a_board_end_with_its_node() {
 }
 
 #[test]
+fn a_plan_that_takes_eight_gpus_for_a_node_of_four_is_told() {
+    let told = |cluster: Value| {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": cluster});
+        let findings = estimate(&plan(&file)).findings.into_iter();
+        let mut told = findings.filter(|one| one.field == "cluster.gpus_per_node");
+        told.next().map(|one| (one.value, one.nearest))
+    };
+    assert_eq!(told(json!({"gpu": "gb300", "nodes": 2})), Some((json!(8), vec![json!(4)])));
+    for count in [4, 8] {
+        assert_eq!(told(json!({"gpu": "gb300", "nodes": 2, "gpus_per_node": count})), None);
+    }
+    assert_eq!(told(json!({"gpu": "b300", "nodes": 2})), None);
+}
+
+#[test]
 fn checkpoints_by_operators_compute_again() {
     let step = |training: Value| {
         let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}, "runtime": "fsdp2",
