@@ -2,6 +2,7 @@
 
 use super::setting::PlanTerms;
 use super::{clamp, moe, workspaces};
+use crate::model::Experts;
 use crate::plan::Plan;
 use crate::shard::low_precision::quantised_bytes;
 use crate::units::Quantity;
@@ -14,14 +15,14 @@ const PRODUCT: Quantity = Quantity::of(3 * 4);
 /// the gradient of the second matrices, made before, with temporaries in fp32.
 pub fn expert_layer_bytes(plan: &Plan) -> u64 {
     let at = PlanTerms::new(plan);
-    let Some(moe) = &plan.model.moe else { return 0 };
-    let (width, shared) = (Quantity::from(moe.ffn_hidden_size), Quantity::from(moe.shared_ffn_hidden_size));
+    let Some(experts) = plan.model.experts() else { return 0 };
+    let Experts { moe, routed, .. } = experts;
+    let (width, shared) = (Quantity::from(routed.width), Quantity::from(moe.shared_ffn_hidden_size));
     let local = Quantity::from(moe.experts) / Quantity::from(plan.layout.ep).max(Quantity::of(1));
-    let matrices = plan.model.mlp_matrices();
-    let quantised = at.hidden * matrices * (local * width + shared / at.tp);
+    let quantised = at.hidden * routed.matrices() * (local * width + shared / at.tp);
     let weights = at.size * (quantised + at.hidden * Quantity::from(moe.experts));
     let copies = quantised_bytes(plan, clamp(quantised));
-    let saved = moe::experts(&at).saved.total() + 2 * at.stream();
+    let saved = moe::experts(&at, &experts).saved.total() + 2 * at.stream();
     let product = PRODUCT * moe::routed_tokens(&at) * width;
     let second = at.size * at.hidden * local * width;
     let most = (product + second).max(moe::token_copies(&at));

@@ -1,6 +1,6 @@
 //! One layer of a kind: its norms, what mixes tokens, its feed-forward part.
 
-use crate::model::{Attention, Branches, LayerKind, MixerRef, Mlp};
+use crate::model::{Attention, Branches, FeedForward, LayerKind, MixerRef, Mlp};
 use crate::settings::Implementation;
 
 use super::parts::{LayerBytes, SavedBytes, Saver};
@@ -24,10 +24,10 @@ pub(super) fn layer(at: &PlanTerms<'_>, kind: LayerKind) -> LayerBytes {
         (Some(attended), Some(scanned)) => attended.then(scanned),
         (one, other) => one.or(other).unwrap_or_default(),
     };
-    let fed = match kind.mlp {
-        Mlp::Dense => mlp::dense(at, kind),
-        Mlp::Moe => moe::experts(at),
-        Mlp::Linear | Mlp::None => LayerBytes::default(),
+    let fed = match model.feed_forward(kind) {
+        FeedForward::Dense(of) => mlp::dense(at, &of),
+        FeedForward::Experts(of) => moe::experts(at, &of),
+        FeedForward::Linear | FeedForward::None => LayerBytes::default(),
     };
     let parts = Quantity::from(mixer.is_some()) + Quantity::from(kind.mlp != Mlp::None);
     let shared = u64::from(model.branches == Branches::OneNorm && parts == Quantity::of(2));

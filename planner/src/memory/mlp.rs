@@ -1,29 +1,53 @@
-//! Dense MLP.
+//! MLPs: what their operations keep, of a dense one and of experts alike.
 
 use super::native;
 use super::parts::{LayerBytes, Saver};
 use super::setting::PlanTerms;
-use crate::model::LayerKind;
+use crate::model::MlpOperations;
 use crate::units::Quantity;
 
-/// Output of the first matrix (kept for the activation's backward) and of the activation (kept as the second matrix's
-/// input), for `width` columns of this rank and `tokens`.
-pub(super) fn kept(at: &PlanTerms<'_>, tokens: Quantity, width: Quantity) -> Quantity {
-    let first = at.plan.model.first_matrices();
-    // Without the fused kernel the activated gate is kept too, for the product's backward.
-    let loose = at.megatron() && at.plan.model.gated && !at.plan.training.moe.fused_activation;
-    let gate = if loose { at.size * tokens * width } else { Quantity::ZERO };
-    at.size * tokens * first * width + gate + at.widths.input(tokens * width)
+/// What operations of an MLP keep of so many tokens, on one of the ranks that share it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    /// What the first matrices give, for the activation's backward.
+    pub given: Quantity,
+    /// What operators of the activation hand to one another, where they are not one kernel.
+    pub between: Quantity,
+    /// What the activation gives, which the last matrix reads.
+    pub activated: Quantity,
 }
 
-/// The dense MLP of layers of `kind`, without its norm.
-pub(super) fn dense(at: &PlanTerms<'_>, kind: LayerKind) -> LayerBytes {
-    let width = Quantity::from(at.plan.model.ffn(kind)) / at.tp;
+impl Kept {
+    /// Of an MLP that so many `ranks` share.
+    pub(super) fn of(at: &PlanTerms<'_>, mlp: &MlpOperations, tokens: Quantity, ranks: Quantity) -> Kept {
+        let elements = tokens * (Quantity::from(mlp.width) / ranks);
+        let between = if activates_by_operators(at) { mlp.between } else { 0 };
+        Kept {
+            given: at.size * elements * mlp.first,
+            between: at.size * elements * between,
+            activated: at.widths.input(elements),
+        }
+    }
+
+    /// All of it.
+    pub(super) fn total(&self) -> Quantity {
+        self.given + self.between + self.activated
+    }
+}
+
+/// Whether Megatron-Core's activation is several operators, each of which keeps what it reads. torch's are counted with all that
+/// `fsdp2` adds; the executor makes what is between them again.
+pub(super) fn activates_by_operators(at: &PlanTerms<'_>) -> bool {
+    at.megatron() && !at.plan.training.moe.fused_activation
+}
+
+/// A dense MLP, without its norm.
+pub(super) fn dense(at: &PlanTerms<'_>, mlp: &MlpOperations) -> LayerBytes {
     let backward = match at.plan.is_computed_by_the_worker() {
-        true => native::mlp_backward(at, width, native::gradients_stay(at.plan)),
-        false => at.size * at.full * (2 * width + at.hidden),
+        true => native::mlp_backward(at, mlp, native::gradients_stay(at.plan)),
+        false => at.size * at.full * (2 * (Quantity::from(mlp.width) / at.tp) + at.hidden),
     };
     let mut bytes = LayerBytes { backward, ..LayerBytes::default() };
-    bytes.keep(Saver::Mlp, kept(at, at.full, width), at.recomputes("mlp"));
+    bytes.keep(Saver::Mlp, Kept::of(at, mlp, at.full, at.tp).total(), at.recomputes("mlp"));
     bytes
 }

@@ -1,10 +1,11 @@
 //! Mixture of experts: router, permutation, experts, shared experts.
 
-use super::mlp;
+use super::mlp::{Kept, activates_by_operators};
 use super::native;
 use super::parts::{LayerBytes, Saver};
 use super::setting::PlanTerms;
 use super::unsplit;
+use crate::model::{Experts, MlpOperations};
 use crate::settings::Dispatcher;
 use crate::units::Quantity;
 
@@ -57,8 +58,8 @@ fn executor_routing(
 /// The fused dispatchers hold what was received and what goes back once for each rank, and what was computed. In 8 bits
 /// every expert's tokens are padded to whole blocks before the first matrix, and cut again.
 pub(super) fn token_copies(at: &PlanTerms<'_>) -> Quantity {
-    let Some(moe) = &at.plan.model.moe else { return Quantity::ZERO };
-    let stream = at.size * moe.latent_size.map_or(at.hidden, Quantity::from);
+    let Some(Experts { moe, routed: expert, .. }) = at.plan.model.experts() else { return Quantity::ZERO };
+    let stream = at.size * Quantity::from(expert.stream);
     let (routed, sent) = (routed_tokens(at), at.local * Quantity::from(moe.top_k));
     let quantised = Quantity::from(at.widths.quantised);
     match at.plan.dispatcher() {
@@ -80,32 +81,25 @@ fn distinct_tokens(at: &PlanTerms<'_>) -> Quantity {
 
 /// The most of the executor's backward of a mixture over what is saved, where gradients of weights stay until all of their unit are
 /// there, or are added to others at once.
-pub(super) fn executor_backward(at: &PlanTerms<'_>, stay: bool) -> Quantity {
-    let Some(moe) = &at.plan.model.moe else { return Quantity::ZERO };
-    let stream = moe.latent_size.map_or(at.hidden, Quantity::from);
-    let width = Quantity::from(moe.ffn_hidden_size) / Quantity::from(at.plan.layout.etp);
-    let shared = Quantity::from(moe.shared_ffn_hidden_size) / at.tp;
-    let routed = native::experts_backward(at, routed_tokens(at), stream, width, (shared, stay));
-    if shared == Quantity::ZERO { routed } else { routed.max(native::mlp_backward(at, shared, stay)) }
+pub(super) fn executor_backward(at: &PlanTerms<'_>, experts: &Experts<'_>, stay: bool) -> Quantity {
+    let routed = native::experts_backward(at, experts, routed_tokens(at), stay);
+    experts.shared.map_or(routed, |shared| routed.max(native::mlp_backward(at, &shared, stay)))
 }
 
 /// Rows of tokens that the busiest rank's experts are sent.
 pub(super) fn sent_rows(at: &PlanTerms<'_>) -> Quantity {
-    let latent = at.plan.model.moe.as_ref().and_then(|moe| moe.latent_size);
-    at.size * routed_tokens(at) * latent.map_or(at.hidden, Quantity::from)
+    let stream = at.plan.model.experts().map_or(0, |experts| experts.routed.stream);
+    at.size * routed_tokens(at) * Quantity::from(stream)
 }
 
 /// A mixture of experts, without its norm.
-pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
-    let Some(moe) = &at.plan.model.moe else { return LayerBytes::default() };
-    let (size, layout) = (at.size, &at.plan.layout);
-    let training = &at.plan.training.moe;
+pub(super) fn experts(at: &PlanTerms<'_>, of: &Experts<'_>) -> LayerBytes {
+    let &Experts { moe, routed: MlpOperations { stream, width, .. }, .. } = of;
+    let (size, etp) = (at.size, Quantity::from(at.plan.layout.etp));
     let experts = Quantity::from(moe.experts);
     let routed = routed_tokens(at);
-    let width = Quantity::from(moe.ffn_hidden_size) / Quantity::from(layout.etp);
-    let first = at.plan.model.first_matrices();
     // Experts in a latent stream see its width; the stream before and after the experts is kept beside.
-    let stream = moe.latent_size.map_or(at.hidden, Quantity::from);
+    let (stream, width) = (Quantity::from(stream), Quantity::from(width) / etp);
     let native = at.plan.is_computed_by_the_worker();
     let latent = match moe.latent_size {
         None => Quantity::ZERO,
@@ -121,19 +115,17 @@ pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
         (3 * 4 * at.local * experts + at.local * experts, 4 * at.local * (2 * experts + 1) + 8 * routed)
     };
     let input = at.widths.input(routed * stream);
-    let between = size * routed * first * width;
-    let activated = at.widths.input(routed * width);
+    let kept = Kept::of(at, &of.routed, routed, etp);
     // Without the fused kernel the product with the tokens' weights keeps the activation's output too.
-    let loose = at.megatron() && !training.fused_activation;
-    // So does that of the activated gate with the other half.
-    let product = if loose { first * size * routed * width } else { Quantity::ZERO };
+    let loose = activates_by_operators(at);
+    let product = if loose { size * routed * width } else { Quantity::ZERO };
     let again = at.recomputes("moe");
     let activation_again = again || at.recomputes("moe_act");
     let mut bytes = LayerBytes::default();
     bytes.keep(Saver::Router, router + permutation, again);
-    bytes.keep(Saver::Experts, input + between + latent, again);
-    bytes.keep(Saver::Experts, activated + product, activation_again);
-    let mut shared = mlp::kept(at, at.full, Quantity::from(moe.shared_ffn_hidden_size) / at.tp);
+    bytes.keep(Saver::Experts, input + kept.given + latent, again);
+    bytes.keep(Saver::Experts, kept.activated + kept.between + product, activation_again);
+    let mut shared = of.shared.map_or(Quantity::ZERO, |shared| Kept::of(at, &shared, at.full, at.tp).total());
     if moe.shared_gate {
         // The gate, and the output before it.
         shared += size * at.local * (at.hidden + 1);
@@ -144,22 +136,22 @@ pub(super) fn experts(at: &PlanTerms<'_>) -> LayerBytes {
         bytes.keep(Saver::Norms, 3 * at.stream() + 4 * at.statistic * at.local, again);
     }
     if at.megatron() {
-        let kept = if again { 0 } else { 2 }
+        let tensors = if again { 0 } else { 2 }
             + if activation_again { Quantity::ZERO } else { 1 + Quantity::from(loose) };
-        bytes.saved.put(Saver::Experts, unsplit::of_experts(at, kept, input.min(between)));
+        bytes.saved.put(Saver::Experts, unsplit::of_experts(at, tensors, input.min(kept.given)));
     }
     if at.offloads("expert_fc1") {
         bytes.offload(Saver::Experts, input);
     }
     if at.offloads("moe_act") {
-        bytes.offload(Saver::Experts, between);
+        bytes.offload(Saver::Experts, kept.given);
     }
     let backward = size * routed * (2 * width + 4 * stream);
     // The product's backward works in fp32 (published peaks of one layer).
     let product = if loose { PRODUCT_TEMPORARIES * 4 * routed * width } else { Quantity::ZERO };
     bytes.backward = backward.max(product);
     if native {
-        bytes.backward = executor_backward(at, native::gradients_stay(at.plan));
+        bytes.backward = executor_backward(at, of, native::gradients_stay(at.plan));
     }
     bytes.forward = if at.megatron() && at.widths.quantised {
         token_copies(at)

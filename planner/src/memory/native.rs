@@ -4,9 +4,10 @@
 //! A whole backward makes the gradient of a matrix's weight right behind that of its input and then gives its saved input
 //! back. A split one keeps every matrix's input and the gradient of its output; all else of a layer is given back.
 
-use crate::model::{Activation, QkNorm};
+use crate::model::{Activation, Experts, MlpOperations, QkNorm};
 use crate::plan::Plan;
 
+use super::mlp::Kept;
 use super::setting::PlanTerms;
 use crate::units::Quantity;
 
@@ -60,12 +61,12 @@ fn joined(at: &PlanTerms<'_>) -> Quantity {
     if at.plan.layout.sp && at.tp > Quantity::of(1) { at.size * at.full * at.hidden } else { Quantity::ZERO }
 }
 
-/// The most of the backward of an MLP of `width` columns on this rank over what is saved, where gradients of weights stay until all
-/// of their unit are there, or are added to others at once.
-pub(super) fn mlp_backward(at: &PlanTerms<'_>, width: Quantity, stay: bool) -> Quantity {
+/// The most of the backward of an MLP over what is saved, where gradients of weights stay until all of their unit are there, or are
+/// added to others at once.
+pub(super) fn mlp_backward(at: &PlanTerms<'_>, mlp: &MlpOperations, stay: bool) -> Quantity {
     let (stream, joined) = (at.stream(), joined(at));
+    let (width, first) = (Quantity::from(mlp.width) / at.tp, mlp.first);
     let unit = at.size * at.full * width;
-    let first = at.plan.model.first_matrices();
     let weights = at.size * at.hidden * width;
     let split = is_split(at.plan);
     let second_weight = if split { Quantity::ZERO } else { weights };
@@ -132,32 +133,30 @@ pub(super) fn token_numbers(at: &PlanTerms<'_>) -> Quantity {
     (NUMBER + at.size) * at.full
 }
 
-/// The most of the backward of routed experts over what is saved, with these tokens, width of tokens, and width of an expert; of
-/// shared experts, whose backward is before theirs, so many columns, and whether gradients of their weights stay.
+/// The most of the backward of routed experts over what is saved, with so many tokens, and whether gradients of the weights of
+/// shared experts stay, whose backward is before theirs.
 pub(super) fn experts_backward(
     at: &PlanTerms<'_>,
+    of: &Experts<'_>,
     routed: Quantity,
-    stream: Quantity,
-    width: Quantity,
-    (shared, stay): (Quantity, bool),
+    stay: bool,
 ) -> Quantity {
+    let (stream, etp) = (Quantity::from(of.routed.stream), Quantity::from(at.plan.layout.etp));
+    let (width, matrices) = (Quantity::from(of.routed.width) / etp, of.routed.matrices());
     let (tokens, unit) = (at.size * routed * stream, at.size * routed * width);
-    let experts = Quantity::from(at.plan.model.moe.as_ref().map_or(0, |moe| moe.experts));
-    let local = experts / Quantity::from(at.plan.layout.ep).max(Quantity::of(1));
-    let first = at.plan.model.first_matrices();
+    let local = Quantity::from(of.moe.experts) / Quantity::from(at.plan.layout.ep).max(Quantity::of(1));
     // Gradients of all experts' weights are made before they are added.
-    let weights = at.size * local * (first + 1) * stream * width;
+    let weights = at.size * local * matrices * stream * width;
     let middle = at.stream() + tokens + unit + unit_tensors(at) * unit;
     // Tokens go back: as computed, in the order of sending, and placed by their choices.
     let back = at.stream() + 4 * tokens;
     let made = 2 * at.stream() + tokens + weights;
     let most = middle.max(back).max(if is_split(at.plan) { weights } else { made });
-    if shared == Quantity::ZERO {
-        return most;
-    }
+    let Some(shared) = of.shared else { return most };
     // The gradient of shared experts' input, and of their weights where those stay, in place of what they kept.
-    let of_weights = if stay { at.size * at.hidden * (first + 1) * shared } else { Quantity::ZERO };
-    (most + at.stream() + of_weights).saturating_sub(super::mlp::kept(at, at.full, shared))
+    let weights = shared.matrices() * (Quantity::from(shared.width) / at.tp);
+    let of_weights = if stay { at.size * at.hidden * weights } else { Quantity::ZERO };
+    (most + at.stream() + of_weights).saturating_sub(Kept::of(at, &shared, at.full, at.tp).total())
 }
 
 /// Temporaries of the backward of a norm of the stream, beside its input, the gradient of its output and that of the stream. By

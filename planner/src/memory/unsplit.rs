@@ -2,7 +2,7 @@
 //! and does not split one when at most 1 MiB would remain. At most 1 MiB for each live tensor, so it shows in small models
 //! only.
 
-use crate::model::{Attention, LayerKind, MixerRef, Mlp};
+use crate::model::{Attention, FeedForward, LayerKind, MixerRef};
 
 use super::outside::on_gpu;
 use super::setting::PlanTerms;
@@ -55,13 +55,15 @@ pub(super) fn of_layer(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     }
     let wide = |value: u64| Quantity::from(value);
     let token = at.size * at.full / at.tp;
-    let first = plan.model.first_matrices();
-    let width = if kind.mlp == Mlp::Dense { wide(plan.model.ffn(kind)) } else { Quantity::ZERO };
+    let (given, width) = match plan.model.feed_forward(kind) {
+        FeedForward::Dense(mlp) => (mlp.first * wide(mlp.width), wide(mlp.width)),
+        _ => (Quantity::ZERO, Quantity::ZERO),
+    };
     let sizes = [
         at.stream(),
         token * (wide(heads) + 2 * wide(kv_heads)) * wide(head_dim),
         token * wide(heads) * wide(head_dim),
-        token * first * width,
+        token * given,
         token * width,
     ];
     let mut sum = Quantity::ZERO;

@@ -7,6 +7,7 @@ mod hf;
 mod hub_name;
 mod megatron;
 mod mixer;
+mod mlp;
 mod parameter;
 mod params;
 mod pattern;
@@ -27,6 +28,7 @@ pub use mixer::{
     Attention, CHUNK, Core, DeltaNet, Indexer, KimiDelta, Listed, ListedCut, ListedParameter, LowRanks,
     Mamba2, Mixer, MixerRef, Parallel, QkNorm, SavedElements, Scan,
 };
+pub use mlp::{Experts, FeedForward, MlpOperations};
 pub use parameter::{Init, Module};
 pub use params::{Parameter, Role, count, untrained_elements};
 pub(crate) use params::{hidden_matrix_elements, layer_parameters, mtp_parameters, outer_parameters};
@@ -288,16 +290,6 @@ impl Architecture {
             residual_rank: 0,
             parts: BTreeMap::new(),
         }
-    }
-
-    /// Matrices that an MLP begins with: gate and up projection, or one.
-    pub(crate) fn first_matrices(&self) -> u64 {
-        if self.gated { 2 } else { 1 }
-    }
-
-    /// Matrices of an MLP: those, and the one that leads back.
-    pub(crate) fn mlp_matrices(&self) -> u64 {
-        self.first_matrices() + 1
     }
 
     /// Multi-token-prediction modules with parameters of their own.

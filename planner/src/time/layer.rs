@@ -101,7 +101,7 @@ struct Bytes {
     /// Of an MLP's width, through its activation function.
     activation: [f64; 2],
     /// The same for each of its inputs.
-    gate: [f64; 2],
+    input: [f64; 2],
     /// Of tokens sent to experts.
     sorting: [f64; 2],
     /// Of a router's scores.
@@ -115,7 +115,7 @@ const FUSED: Bytes = Bytes {
     heads: [4.0; 2],
     normed_heads: [8.0; 2],
     activation: [2.0; 2],
-    gate: [2.0, 4.0],
+    input: [2.0, 4.0],
     sorting: [12.0; 2],
     scores: [16.0; 2],
 };
@@ -128,7 +128,7 @@ const CHAINED: Bytes = Bytes {
     heads: [80.0, 130.0],
     normed_heads: [110.0, 190.0],
     activation: [-2.0, -40.0],
-    gate: [18.0, 64.0],
+    input: [18.0, 64.0],
     sorting: [23.0, 27.0],
     scores: [80.0, 160.0],
 };
@@ -400,9 +400,9 @@ impl Work<'_> {
         let (tokens, stream) = (self.split.gathered_tokens(), self.split.stream_tokens() * self.hidden);
         match kind.mlp {
             MlpShape::None => (Both::default(), Both::default()),
-            MlpShape::Dense { ffn, gate } => {
+            MlpShape::Dense { ffn, inputs } => {
                 let mut both = self.matrices(kind, |matrix| matrix.module == Module::Mlp);
-                both += self.activation(tokens * ffn / self.split.tp, gate, ConstantRole::Traffic);
+                both += self.activation(tokens * ffn / self.split.tp, inputs, ConstantRole::Traffic);
                 let [forward, backward] = self.options.bytes().half_layer;
                 both += self.memory(forward * stream, backward * stream, ConstantRole::Traffic);
                 both += self.tp(self.hidden);
@@ -413,14 +413,14 @@ impl Work<'_> {
     }
 
     /// The activation function over `elements` of the MLP's width.
-    fn activation(&self, elements: f64, gate: f64, role: ConstantRole) -> Both {
+    fn activation(&self, elements: f64, inputs: f64, role: ConstantRole) -> Both {
         let bytes = self.options.bytes();
-        let [forward, backward] = [0, 1].map(|pass| bytes.activation[pass] + bytes.gate[pass] * gate);
+        let [forward, backward] = [0, 1].map(|pass| bytes.activation[pass] + bytes.input[pass] * inputs);
         self.memory(forward * elements, backward * elements, role)
     }
 
     fn experts(&self, kind: &KindShape) -> (Both, Both) {
-        let MlpShape::Experts { experts, top_k, ffn, gate, width, shared, biased } = kind.mlp else {
+        let MlpShape::Experts { experts, top_k, ffn, inputs, width, shared, biased } = kind.mlp else {
             return (Both::default(), Both::default());
         };
         let split = self.split;
@@ -444,9 +444,9 @@ impl Work<'_> {
         both += self.memory(forward, backward, ConstantRole::MoeTraffic);
         let activated = here * ffn / split.etp;
         if self.options.fused_operations {
-            both += self.activation(activated, gate, ConstantRole::MoeTraffic);
+            both += self.activation(activated, inputs, ConstantRole::MoeTraffic);
         } else {
-            both += self.activation(activated, gate, ConstantRole::Traffic);
+            both += self.activation(activated, inputs, ConstantRole::Traffic);
             let [forward, backward] = WEIGHED.map(|bytes| bytes * activated);
             both += self.memory(forward, backward, ConstantRole::Traffic);
         }
@@ -455,7 +455,7 @@ impl Work<'_> {
             [0, 1].map(|pass| bytes.half_layer[pass] * stream + bytes.scores[pass] * tokens * experts);
         both += self.memory(forward, backward, ConstantRole::Traffic);
         if biased {
-            let passes = 4.0 * self.machine.of(ConstantRole::BiasTraffic) * here * gate * ffn / split.etp;
+            let passes = 4.0 * self.machine.of(ConstantRole::BiasTraffic) * here * inputs * ffn / split.etp;
             both += self.memory(passes, passes, ConstantRole::Traffic);
         }
         let bytes = 2.0 * tokens * width;
@@ -472,7 +472,7 @@ impl Work<'_> {
         if shared > 0.0 {
             beside = self.matrices(kind, |matrix| matrix.module == Module::SharedExpert);
             beside +=
-                self.activation(split.gathered_tokens() * shared / split.tp, gate, ConstantRole::Traffic);
+                self.activation(split.gathered_tokens() * shared / split.tp, inputs, ConstantRole::Traffic);
             beside += self.tp(self.hidden);
         }
         both += beside;

@@ -1,7 +1,9 @@
 //! What the time of a model's layers depends on, counted once for each model.
 
 use super::matrices::{Matrix, MatrixCut, matrices};
-use crate::model::{Architecture, Core, LayerKind, MixerRef, Mlp, Module, Reach, Scan, layer_parameters};
+use crate::model::{
+    Architecture, Core, Experts, FeedForward, LayerKind, MixerRef, Module, Reach, Scan, layer_parameters,
+};
 
 /// Most kinds of layers that a model may have here: mixers by feed-forward parts.
 pub(super) const MAX_KINDS: usize = 16;
@@ -96,8 +98,8 @@ pub enum MlpShape {
     Dense {
         /// Width.
         ffn: f64,
-        /// 2 when gated, else 1.
-        gate: f64,
+        /// Tensors that its activation reads, each as wide; it writes one.
+        inputs: f64,
     },
     /// Experts.
     Experts {
@@ -107,8 +109,8 @@ pub enum MlpShape {
         top_k: f64,
         /// Width of one.
         ffn: f64,
-        /// 2 when gated, else 1.
-        gate: f64,
+        /// Tensors that its activation reads, each as wide; it writes one.
+        inputs: f64,
         /// Width of the stream that they work in.
         width: f64,
         /// Width of the shared experts together.
@@ -249,19 +251,19 @@ impl MixerShape {
 }
 
 fn mlp_shape(model: &Architecture, kind: LayerKind) -> MlpShape {
-    let gate = model.first_matrices() as f64;
-    match (kind.mlp, &model.moe) {
-        (Mlp::None, _) => MlpShape::None,
-        (Mlp::Moe, Some(moe)) => MlpShape::Experts {
+    match model.feed_forward(kind) {
+        FeedForward::None => MlpShape::None,
+        FeedForward::Experts(Experts { moe, routed, shared }) => MlpShape::Experts {
             experts: moe.experts as f64,
             top_k: moe.computed_top_k(),
-            ffn: moe.ffn_hidden_size as f64,
-            gate,
-            width: moe.latent_size.unwrap_or(model.hidden_size) as f64,
-            shared: moe.shared_ffn_hidden_size as f64,
+            ffn: routed.width as f64,
+            inputs: routed.first as f64,
+            width: routed.stream as f64,
+            shared: shared.map_or(0.0, |shared| shared.width as f64),
             biased: model.mlp_bias,
         },
-        (Mlp::Linear, _) => MlpShape::Dense { ffn: model.hidden_size as f64, gate: 1.0 },
-        _ => MlpShape::Dense { ffn: model.ffn(kind) as f64, gate },
+        // An activation is counted behind it, which it does not have: its seconds are those of an MLP of one first matrix.
+        FeedForward::Linear => MlpShape::Dense { ffn: model.hidden_size as f64, inputs: 1.0 },
+        FeedForward::Dense(mlp) => MlpShape::Dense { ffn: mlp.width as f64, inputs: mlp.first as f64 },
     }
 }

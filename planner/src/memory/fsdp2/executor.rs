@@ -14,7 +14,7 @@ use crate::memory::parts::{SavedBytes, Saver};
 use crate::memory::phases::UPDATED_AT_ONCE;
 use crate::memory::setting::PlanTerms;
 use crate::memory::stage::LayerTerms;
-use crate::model::{LayerKind, Mlp};
+use crate::model::{Experts, FeedForward, LayerKind, MlpOperations};
 use crate::plan::Plan;
 use crate::schedule::{Action, ActionKind, Pipeline, live_chunks};
 use crate::settings::Granularity;
@@ -29,19 +29,13 @@ fn backward(terms: &LayerTerms<'_>, kind: LayerKind) -> (Quantity, Quantity) {
         // Gradients of weights are made apart.
         return (all, all);
     }
-    match kind.mlp {
-        Mlp::Dense => {
-            let width = Quantity::from(at.plan.model.ffn(kind)) / at.tp;
-            let [staying, added] = [true, false].map(|stay| native::mlp_backward(at, width, stay));
-            // The MLP's is the most of the layer's, or another part's is.
-            (all.max(staying), if staying >= all { added } else { all })
-        }
-        Mlp::Moe => {
-            let [staying, added] = [true, false].map(|stay| executor_backward(at, stay));
-            (all.max(staying), if staying >= all { added } else { all })
-        }
-        Mlp::Linear | Mlp::None => (all, all),
-    }
+    let [staying, added] = match at.plan.model.feed_forward(kind) {
+        FeedForward::Dense(mlp) => [true, false].map(|stay| native::mlp_backward(at, &mlp, stay)),
+        FeedForward::Experts(of) => [true, false].map(|stay| executor_backward(at, &of, stay)),
+        FeedForward::Linear | FeedForward::None => return (all, all),
+    };
+    // The feed-forward part's is the most of the layer's, or another part's is.
+    (all.max(staying), if staying >= all { added } else { all })
 }
 
 /// What norms feed behind attention, a layer's MLP or experts, has given back all that it kept by the time of that norm's backward,
@@ -59,23 +53,19 @@ struct Fed {
 impl Fed {
     fn of(terms: &LayerTerms<'_>, kind: LayerKind, bytes: &TorchLayer) -> Option<Fed> {
         let (at, known) = (&terms.at, terms.layer(kind));
-        let matrices = |width: Quantity| at.plan.model.mlp_matrices() * at.hidden * width;
-        let (parts, module): (&[Saver], _) = match kind.mlp {
-            Mlp::Dense => (&[Saver::Mlp], "mlp"),
-            Mlp::Moe => (&[Saver::Router, Saver::Experts, Saver::SharedExperts], "moe"),
-            Mlp::Linear | Mlp::None => return None,
+        let matrices = |mlp: &MlpOperations, ranks: Quantity| {
+            mlp.matrices() * Quantity::from(mlp.stream) * (Quantity::from(mlp.width) / ranks)
         };
-        if at.plan.model.no_pre_norms {
-            return None;
-        }
-        let weights = match (kind.mlp, &at.plan.model.moe) {
-            (Mlp::Moe, Some(moe)) => {
+        let (parts, module, weights): (&[Saver], _, _) = match at.plan.model.feed_forward(kind) {
+            _ if at.plan.model.no_pre_norms => return None,
+            FeedForward::Dense(mlp) => (&[Saver::Mlp], "mlp", matrices(&mlp, at.tp)),
+            FeedForward::Experts(Experts { moe, routed, shared }) => {
                 let local = Quantity::from(moe.experts) / Quantity::from(at.plan.layout.ep.max(1));
-                let width = moe.latent_size.map_or(at.hidden, Quantity::from);
-                local * at.plan.model.mlp_matrices() * width * Quantity::from(moe.ffn_hidden_size)
-                    + matrices(Quantity::from(moe.shared_ffn_hidden_size) / at.tp)
+                let shared = shared.map_or(Quantity::ZERO, |shared| matrices(&shared, at.tp));
+                let weights = local * matrices(&routed, Quantity::of(1)) + shared;
+                (&[Saver::Router, Saver::Experts, Saver::SharedExperts], "moe", weights)
             }
-            _ => matrices(Quantity::from(at.plan.model.ffn(kind)) / at.tp),
+            FeedForward::Linear | FeedForward::None => return None,
         };
         // The norm's output is given back too.
         let output = norm(at) - at.stream();
@@ -115,12 +105,13 @@ pub(super) fn layer(terms: &LayerTerms<'_>, kind: LayerKind) -> TorchLayer {
         Granularity::Selective | Granularity::None => known.saved,
     };
     // The activated half of a gated unit beside what is made of it.
-    let width = match (at.plan.model.gated, kind.mlp, &at.plan.model.moe) {
-        (true, Mlp::Dense, _) => at.full * Quantity::from(at.plan.model.ffn(kind)) / at.tp,
-        (true, Mlp::Moe, Some(moe)) => routed_tokens(at) * Quantity::from(moe.ffn_hidden_size),
-        _ => Quantity::ZERO,
+    let between = |mlp: &MlpOperations| mlp.between * Quantity::from(mlp.width);
+    let made = match at.plan.model.feed_forward(kind) {
+        FeedForward::Dense(mlp) => at.full * between(&mlp) / at.tp,
+        FeedForward::Experts(of) => routed_tokens(at) * between(&of.routed),
+        FeedForward::Linear | FeedForward::None => Quantity::ZERO,
     };
-    let forward = known.forward.max(at.size * width);
+    let forward = known.forward.max(at.size * made);
     TorchLayer { saved, whole: known.whole(), forward, backward: backward(terms, kind).0 }
 }
 

@@ -1,6 +1,6 @@
 //! What a layer keeps under torch's own operators, with torch's checkpoints.
 
-use crate::model::{Attention, LayerKind, MixerRef, Mlp};
+use crate::model::{Attention, Experts, FeedForward, LayerKind, MixerRef, Mlp};
 use crate::plan::Plan;
 use crate::settings::Granularity;
 
@@ -125,17 +125,13 @@ fn ring_backward(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
 /// What single operators keep that fused ones don't: the activated gate beside gate, up projection and product; sorted,
 /// padded and weighted tokens of experts.
 fn unfused(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
-    let model = &at.plan.model;
-    if at.plan.layout.fsdp.compiled {
-        return Quantity::ZERO;
-    }
-    match (kind.mlp, &model.moe) {
-        (Mlp::Dense, _) if model.gated => at.size * at.full * Quantity::from(model.ffn(kind)) / at.tp,
-        (Mlp::Moe, Some(moe)) => {
-            let gate = if model.gated { Quantity::from(moe.ffn_hidden_size) } else { Quantity::ZERO };
-            let stream = moe.latent_size.map_or(at.hidden, Quantity::from);
-            at.size * routed_tokens(at) * (gate + 3 * stream)
+    let wide = |count: u64, width: u64| count * Quantity::from(width);
+    match at.plan.model.feed_forward(kind) {
+        _ if at.plan.layout.fsdp.compiled => Quantity::ZERO,
+        FeedForward::Dense(mlp) => at.size * at.full * wide(mlp.between, mlp.width) / at.tp,
+        FeedForward::Experts(Experts { routed: mlp, .. }) => {
+            at.size * routed_tokens(at) * (wide(mlp.between, mlp.width) + wide(3, mlp.stream))
         }
-        _ => Quantity::ZERO,
+        FeedForward::Linear | FeedForward::None => Quantity::ZERO,
     }
 }

@@ -6,7 +6,7 @@
 //! first. The router's own product runs again and is not counted; so does the grouped product of routed experts, which is
 //! not among the operators that are kept.
 
-use crate::model::{Attention, LayerKind, MixerRef, Mlp, Moe};
+use crate::model::{Attention, Experts, FeedForward, LayerKind, MixerRef, Mlp, MlpOperations};
 
 use crate::memory::moe::routed_tokens;
 use crate::memory::parts::{SavedBytes, Saver};
@@ -53,11 +53,11 @@ pub(super) fn saved(at: &PlanTerms<'_>, kind: LayerKind) -> Option<SavedBytes> {
         Some(MixerRef::Attention(attention)) => of_attention(at, attention, &mut products)?,
         Some(_) => return None,
     }
-    match (kind.mlp, &model.moe) {
-        (Mlp::None, _) => {}
-        (Mlp::Linear, _) => products.put_onto_stream(Saver::Mlp, at.size * at.full * at.hidden),
-        (Mlp::Moe, Some(moe)) => of_experts(at, moe, &mut products)?,
-        (Mlp::Dense | Mlp::Moe, _) => of_mlp(at, Saver::Mlp, Quantity::from(model.ffn(kind)), &mut products),
+    match model.feed_forward(kind) {
+        FeedForward::None => {}
+        FeedForward::Linear => products.put_onto_stream(Saver::Mlp, at.size * at.full * at.hidden),
+        FeedForward::Experts(experts) => of_experts(at, &experts, &mut products)?,
+        FeedForward::Dense(mlp) => of_mlp(at, Saver::Mlp, &mlp, &mut products),
     }
     if at.tp > Quantity::of(1) {
         let parts = Quantity::from(model.mixer(kind).is_some()) + Quantity::from(kind.mlp != Mlp::None);
@@ -111,14 +111,15 @@ fn of_attention(at: &PlanTerms<'_>, attention: &Attention, products: &mut Produc
 }
 
 /// Gate and up projection, or the one matrix in their place, and the projection back.
-fn of_mlp(at: &PlanTerms<'_>, part: Saver, width: Quantity, products: &mut Products) {
-    for _ in 0..at.plan.model.first_matrices() {
-        products.put(part, at.size * at.full * width / at.tp);
+fn of_mlp(at: &PlanTerms<'_>, part: Saver, mlp: &MlpOperations, products: &mut Products) {
+    for _ in 0..mlp.first {
+        products.put(part, at.size * at.full * Quantity::from(mlp.width) / at.tp);
     }
     products.put_onto_stream(part, at.size * at.full * at.hidden);
 }
 
-fn of_experts(at: &PlanTerms<'_>, moe: &Moe, products: &mut Products) -> Option<()> {
+fn of_experts(at: &PlanTerms<'_>, experts: &Experts<'_>, products: &mut Products) -> Option<()> {
+    let Experts { moe, shared, .. } = experts;
     if moe.latent_size.is_some() || moe.scaled_branches {
         return None;
     }
@@ -128,8 +129,8 @@ fn of_experts(at: &PlanTerms<'_>, moe: &Moe, products: &mut Products) -> Option<
         // What came from the other ranks, and what came back.
         products.keep(Saver::Experts, at.size * at.hidden * (routed_tokens(at) + chosen));
     }
-    if moe.shared_ffn_hidden_size > 0 {
-        of_mlp(at, Saver::SharedExperts, Quantity::from(moe.shared_ffn_hidden_size), products);
+    if let Some(shared) = shared {
+        of_mlp(at, Saver::SharedExperts, shared, products);
     }
     if moe.shared_gate {
         products.put(Saver::SharedExperts, at.size * at.full);

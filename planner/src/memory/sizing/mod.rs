@@ -7,7 +7,7 @@ mod tests;
 
 use crate::finding::Finding;
 use crate::layout::chunks_of_stage;
-use crate::model::{Attention, MixerRef, Mlp};
+use crate::model::{Attention, Experts, FeedForward, MixerRef, MlpOperations};
 use crate::plan::Plan;
 use crate::shard::{fsdp, padded_vocabulary, stage_families};
 use crate::wire::{MemoryAnswer, SizingAnswer, SizingLimits, SizingVerdict, Verdict};
@@ -123,7 +123,8 @@ fn workspace(plan: &Plan, stage: u64) -> Quantity {
     let (size, tp) = (wide(plan.training.dtype.size()), wide(plan.layout.tp));
     let tokens = wide(plan.training.seq_len) * wide(plan.training.micro_batch_size) / wide(plan.layout.cp);
     let chunks = chunks_of_stage(&plan.layout, model.num_layers, stage).unwrap_or_default();
-    let matrices = model.mlp_matrices();
+    // What each of its matrices but the last gives, and its activation.
+    let inside = |mlp: &MlpOperations| mlp.matrices() * wide(mlp.width);
     let widest = chunks
         .iter()
         .flat_map(|chunk| model.kinds_in(chunk.layers.clone()))
@@ -137,14 +138,14 @@ fn workspace(plan: &Plan, stage: u64) -> Quantity {
                 }
                 _ => 3 * wide(model.hidden_size),
             };
-            let fed = match (kind.mlp, &model.moe) {
-                (Mlp::Moe, Some(moe)) => {
-                    let routed = wide(moe.top_k) * wide(moe.ffn_hidden_size) * tp / wide(plan.layout.etp);
-                    matrices * (routed + wide(moe.shared_ffn_hidden_size))
+            let fed = match model.feed_forward(kind) {
+                FeedForward::Experts(Experts { moe, routed, shared }) => {
+                    let routed = wide(moe.top_k) * inside(&routed) * tp / wide(plan.layout.etp);
+                    routed + shared.as_ref().map_or(Quantity::ZERO, inside)
                 }
-                (Mlp::Dense, _) => matrices * wide(model.ffn(kind)),
-                (Mlp::Linear, _) => wide(model.hidden_size),
-                _ => Quantity::ZERO,
+                FeedForward::Dense(mlp) => inside(&mlp),
+                FeedForward::Linear => wide(model.hidden_size),
+                FeedForward::None => Quantity::ZERO,
             };
             mixed.max(fed)
         })

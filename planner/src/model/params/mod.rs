@@ -5,12 +5,10 @@
 //! dim. In memory they are the frameworks' two-dimensional matrices.
 
 mod mixer;
-mod mlp;
 
-use super::{Architecture, Branches, Extra, ExtraAt, LayerInputs, LayerKind, Mlp, Norm};
+use super::{Architecture, Branches, Extra, ExtraAt, LayerInputs, LayerKind, Mlp, Norm, mlp};
 use crate::model::{Init, Module};
 pub(super) use mixer::of_mixer;
-use mlp::{mlp_parameters, moe_parameters};
 
 /// Which matrix a parameter is; decides how it is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -134,7 +132,7 @@ impl List<'_> {
     }
 
     /// A norm of the residual stream, by the architecture's kind.
-    fn stream_norm(&mut self, name: &str) {
+    pub(super) fn stream_norm(&mut self, name: &str) {
         let (hidden, kind) = (self.architecture.hidden_size, self.architecture.norm);
         self.norm(name, Role::Replicated, &[hidden], kind);
     }
@@ -228,20 +226,7 @@ fn feed_forward(list: &mut List<'_>, kind: LayerKind) {
     }
     let experts = kind.mlp == Mlp::Moe && architecture.moe.is_some();
     list.extras("layers.{layer}.", if experts { ExtraAt::Experts } else { ExtraAt::Mlp });
-    match (kind.mlp, &architecture.moe) {
-        (Mlp::Moe, Some(moe)) => moe_parameters(list, moe),
-        (Mlp::Linear, _) => {
-            let shape = [architecture.hidden_size; 2];
-            list.matrix("layers.{layer}.mlp.linear.weight", Module::Mlp, Role::Column(0), &shape);
-        }
-        _ => mlp_parameters(
-            list,
-            "layers.{layer}.mlp",
-            Module::Mlp,
-            architecture.hidden_size,
-            architecture.ffn(kind),
-        ),
-    }
+    mlp::parameters(list, kind);
     if architecture.post_norms {
         list.stream_norm("layers.{layer}.mlp.post_norm");
     }
