@@ -2,7 +2,7 @@
 //! and does not split one when at most 1 MiB would remain. At most 1 MiB for each live tensor, so it shows in small models
 //! only.
 
-use crate::model::{Attention, FeedForward, LayerKind, MixerRef};
+use crate::model::{FeedForward, LayerKind, MixerRef};
 
 use super::outside::on_gpu;
 use super::setting::PlanTerms;
@@ -46,11 +46,9 @@ fn rest_of_hole(size: Quantity, holes: &[Quantity]) -> Quantity {
 /// that is up to 1 MiB smaller takes whole.
 pub(super) fn of_layer(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     let plan = at.plan;
-    let mixer = plan.model.mixer(kind);
-    let Some(MixerRef::Attention(&Attention::Gqa { heads, kv_heads, head_dim, .. })) = mixer else {
-        return Quantity::ZERO;
-    };
-    if plan.software.expandable_segments || !on_gpu(plan) {
+    let Some(MixerRef::Attention(attention)) = plan.model.mixer(kind) else { return Quantity::ZERO };
+    let core = attention.core();
+    if !core.is_projected_at_once() || plan.software.expandable_segments || !on_gpu(plan) {
         return Quantity::ZERO;
     }
     let wide = |value: u64| Quantity::from(value);
@@ -61,8 +59,8 @@ pub(super) fn of_layer(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     };
     let sizes = [
         at.stream(),
-        token * (wide(heads) + 2 * wide(kv_heads)) * wide(head_dim),
-        token * wide(heads) * wide(head_dim),
+        token * wide(core.projected()),
+        token * wide(core.heads) * wide(core.value_dim),
         token * given,
         token * width,
     ];

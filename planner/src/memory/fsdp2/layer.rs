@@ -1,6 +1,6 @@
 //! What a layer keeps under torch's own operators, with torch's checkpoints.
 
-use crate::model::{Attention, Experts, FeedForward, LayerKind, MixerRef, Mlp};
+use crate::model::{Experts, FeedForward, LayerKind, MixerRef, Mlp};
 use crate::plan::Plan;
 use crate::settings::Granularity;
 
@@ -100,26 +100,30 @@ fn gathered_inputs(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     at.widths.input(parts * at.full.saturating_sub(at.local) * at.hidden)
 }
 
-/// Elements of a rank's keys and values each, spread over the query heads as trainers hand them to torch's attention.
-fn spread_keys(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
-    match at.plan.model.mixer(kind) {
-        Some(MixerRef::Attention(&Attention::Gqa { heads, head_dim, .. })) if at.cp > Quantity::of(1) => {
-            at.full * Quantity::from(heads) / at.tp * Quantity::from(head_dim)
-        }
-        _ => Quantity::ZERO,
+/// Elements of a rank's queries, and of its keys and values together, spread over the query heads as trainers hand them to torch's
+/// attention; nothing where sequences are whole.
+fn spread(at: &PlanTerms<'_>, kind: LayerKind) -> [Quantity; 2] {
+    let Some(MixerRef::Attention(attention)) = at.plan.model.mixer(kind) else { return [Quantity::ZERO; 2] };
+    let core = attention.core();
+    if at.cp <= Quantity::of(1) || !core.is_projected_at_once() {
+        return [Quantity::ZERO; 2];
     }
+    let each = at.full * Quantity::from(core.heads) / at.tp;
+    [core.query_dim, core.query_dim + core.value_dim].map(|width| each * Quantity::from(width))
 }
 
 /// Context parallelism gathers keys and values of all ranks at once (torch's `_AllGatherRotater`, the default), beside
 /// this rank's put together.
 fn ring(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
-    2 * at.size * spread_keys(at, kind) * (at.cp + 1)
+    let [_, keys] = spread(at, kind);
+    at.size * keys * (at.cp + 1)
 }
 
 /// The same in backward, where gradients of queries, keys and values are summed in fp32 and those of keys and values go
 /// round, sent and received.
 fn ring_backward(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
-    ring(at, kind) + (3 + 2 * 2) * 4 * spread_keys(at, kind)
+    let [queries, keys] = spread(at, kind);
+    ring(at, kind) + 4 * (queries + 3 * keys)
 }
 
 /// What single operators keep that fused ones don't: the activated gate beside gate, up projection and product; sorted,

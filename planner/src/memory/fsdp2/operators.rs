@@ -69,42 +69,12 @@ pub(super) fn saved(at: &PlanTerms<'_>, kind: LayerKind) -> Option<SavedBytes> {
 fn of_attention(at: &PlanTerms<'_>, attention: &Attention, products: &mut Products) -> Option<()> {
     let wide = |value: u64| Quantity::from(value);
     let tokens = |width: Quantity| at.size * at.full * width;
-    let heads = wide(attention.heads()) / at.tp;
-    let attended = match *attention {
-        Attention::Gqa { kv_heads, head_dim, output_gate, values_are_keys, shared_kv, .. } => {
-            let query = heads * wide(head_dim);
-            let key = wide(kv_heads).div_ceil(at.tp) * wide(head_dim);
-            // One matrix makes queries and their gates.
-            products.put(Saver::Attention, tokens(if output_gate { 2 * query } else { query }));
-            if !shared_kv {
-                products.put(Saver::Attention, tokens(key));
-            }
-            if !shared_kv && !values_are_keys {
-                products.put(Saver::Attention, tokens(key));
-            }
-            query
-        }
-        Attention::Mla {
-            q_lora_rank,
-            kv_lora_rank,
-            qk_nope_dim,
-            qk_rope_dim,
-            v_dim,
-            indexer: None,
-            output_gate: false,
-            ..
-        } => {
-            if let Some(rank) = q_lora_rank {
-                products.put(Saver::Attention, tokens(wide(rank)));
-            }
-            products.put(Saver::Attention, tokens(heads * wide(qk_nope_dim + qk_rope_dim)));
-            products.put(Saver::Attention, tokens(wide(kv_lora_rank + qk_rope_dim)));
-            products.put(Saver::Attention, tokens(heads * wide(qk_nope_dim + v_dim)));
-            heads * wide(v_dim)
-        }
-        _ => return None,
-    };
-    products.keep(Saver::Attention, tokens(attended) + 4 * at.full * heads);
+    for [heads, outputs] in attention.products()? {
+        products.put(Saver::Attention, tokens(wide(heads).div_ceil(at.tp) * wide(outputs)));
+    }
+    let core = attention.core();
+    let heads = wide(core.heads) / at.tp;
+    products.keep(Saver::Attention, tokens(heads * wide(core.value_dim)) + 4 * at.full * heads);
     // Each rank's part of the projection is as wide as the whole sequence.
     products.put_onto_stream(Saver::Attention, tokens(at.hidden));
     Some(())

@@ -89,16 +89,19 @@ fn the_stream_of_reductions_keeps_last_steps_gradients() {
 
 #[test]
 fn context_parallelism_gathers_keys_and_values() {
-    let of = |cp: u64| {
+    let of = |cp: u64, value_dim: u64| {
         let plan = plan(|plan| {
+            plan["model"]["architecture"]["attention"]["value_dim"] = value_dim.into();
             plan["layout"] = json!({"cp": cp});
             plan["training"]["seq_len"] = (65_536 * cp).into();
         });
         u64::from(layer(&LayerTerms::new(&plan), plan.model.layer_kind(0)).forward)
     };
-    // Keys and values of 65,536 tokens on a rank, in two bytes.
-    let pair = 2 * 2 * 65_536 * 512;
-    assert_eq!(of(8) - of(4), 4 * pair);
+    // Keys and values of 65,536 tokens on a rank, of eight heads, in two bytes.
+    let pair = |value_dim: u64| 2 * 65_536 * 8 * (64 + value_dim);
+    for value_dim in [64, 32] {
+        assert_eq!(of(8, value_dim) - of(4, value_dim), 4 * pair(value_dim));
+    }
 }
 
 #[test]
@@ -135,6 +138,11 @@ fn selective_checkpoints_keep_every_second_product() {
     let attention = 2 * tokens * (hidden + 512 + 128 + 512) + 4 * tokens * 8;
     let of_mlp = 2 * tokens * (2048 + hidden);
     assert_eq!(selected(grouped.clone(), Value::Null, json!({})), attention + of_mlp);
+    // Values of half a head's width: of the values' product, and of attention's output.
+    let mut narrow = grouped.clone();
+    narrow["value_dim"] = 32.into();
+    let less = 2 * tokens * (64 + 256);
+    assert_eq!(selected(narrow, Value::Null, json!({})), attention + of_mlp - less);
     // Scores and numbers of the chosen experts; none of the grouped products.
     let moe = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 256});
     let chosen = 12 * tokens * 2;

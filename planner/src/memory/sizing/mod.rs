@@ -129,14 +129,10 @@ fn workspace(plan: &Plan, stage: u64) -> Quantity {
         .iter()
         .flat_map(|chunk| model.kinds_in(chunk.layers.clone()))
         .map(|(kind, _)| {
-            let mixed = match model.mixer(kind).and_then(MixerRef::attention) {
-                Some(&Attention::Gqa { heads, kv_heads, head_dim, .. }) => {
-                    (wide(heads) + 2 * wide(kv_heads)) * wide(head_dim)
-                }
-                Some(&Attention::Mla { heads, qk_nope_dim, qk_rope_dim, v_dim, .. }) => {
-                    wide(heads) * (2 * (wide(qk_nope_dim) + wide(qk_rope_dim)) + wide(v_dim))
-                }
-                _ => 3 * wide(model.hidden_size),
+            let core = model.mixer(kind).and_then(MixerRef::attention).map(Attention::core);
+            let mixed = match core.filter(|core| core.kept.is_none()) {
+                Some(core) => wide(core.projected()),
+                None => 3 * wide(model.hidden_size),
             };
             let fed = match model.feed_forward(kind) {
                 FeedForward::Experts(Experts { moe, routed, shared }) => {

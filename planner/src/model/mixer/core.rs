@@ -36,6 +36,18 @@ pub struct Core {
     pub kept: Option<SavedElements>,
 }
 
+impl Core {
+    /// Elements of a token's queries, keys and values, of all heads.
+    pub fn projected(&self) -> u64 {
+        self.heads * self.query_dim + self.kv_heads * (self.query_dim + self.value_dim)
+    }
+
+    /// Whether projections of the stream give all of these at once.
+    pub fn is_projected_at_once(&self) -> bool {
+        self.low.is_none() && self.kept.is_none()
+    }
+}
+
 /// Low ranks of a token, on each tensor-parallel rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LowRanks {

@@ -239,6 +239,49 @@ impl Attention {
         }
     }
 
+    /// Its projections of the stream and of low ranks in the order in which they run, where each is a matrix of its own: heads that
+    /// tensor parallelism divides, and outputs of each; none where that is not known.
+    pub fn products(&self) -> Option<Vec<[u64; 2]>> {
+        match *self {
+            Attention::Gqa {
+                heads,
+                kv_heads,
+                head_dim,
+                output_gate,
+                values_are_keys,
+                shared_kv,
+                value_dim,
+                ..
+            } => {
+                // One matrix makes queries and their gates.
+                let queries = [heads, head_dim * (1 + u64::from(output_gate))];
+                let own = [[kv_heads, head_dim], [kv_heads, value_dim.unwrap_or(head_dim)]];
+                let own = own.into_iter().take(if shared_kv { 0 } else { 2 - usize::from(values_are_keys) });
+                Some([queries].into_iter().chain(own).collect())
+            }
+            Attention::Mla {
+                heads,
+                q_lora_rank,
+                kv_lora_rank,
+                qk_nope_dim,
+                qk_rope_dim,
+                v_dim,
+                indexer: None,
+                output_gate: false,
+                ..
+            } => {
+                let low = q_lora_rank.map(|rank| [1, rank]).into_iter();
+                let others = [
+                    [heads, qk_nope_dim + qk_rope_dim],
+                    [1, kv_lora_rank + qk_rope_dim],
+                    [heads, qk_nope_dim + v_dim],
+                ];
+                Some(low.chain(others).collect())
+            }
+            Attention::Mla { .. } | Attention::Shared { .. } => None,
+        }
+    }
+
     /// Its parameters.
     pub(in crate::model) fn parameters(&self, list: &mut List<'_>) {
         parameters::parameters(list, self);
