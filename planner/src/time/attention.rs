@@ -5,7 +5,7 @@ use super::constants::ConstantRole;
 use super::layer::{ComputeOptions, LayerSplit};
 use super::machine::Machine;
 use super::parts::Both;
-use super::shape::MixerShape;
+use crate::model::{Core, Scan};
 use crate::settings::CpKind;
 
 /// Backward of a fused kernel: five products for two, at this share of the forward's rate (study, 1.2).
@@ -42,68 +42,62 @@ fn blocks(split: &LayerSplit, heads: f64, dim: f64) -> f64 {
 }
 
 /// Whether a kernel takes the softmax of unfused attention.
-pub(super) fn fits_softmax(split: &LayerSplit, mixer: &MixerShape) -> bool {
-    match *mixer {
-        MixerShape::Attention { heads, .. } => (split.mbs * heads / split.tp) % SOFTMAX_BLOCK == 0.0,
-        _ => true,
-    }
+pub(super) fn fits_softmax(split: &LayerSplit, core: &Core) -> bool {
+    (split.mbs * core.heads as f64 / split.tp) % SOFTMAX_BLOCK == 0.0
 }
 
-/// Attention or recurrence of a micro batch on one rank, with its context-parallel communication.
-pub(super) fn mix(
-    machine: &Machine,
-    split: &LayerSplit,
-    mixer: &MixerShape,
-    options: &ComputeOptions,
-) -> Both {
+/// Recurrence of a micro batch on one rank.
+pub(super) fn scanned(machine: &Machine, split: &LayerSplit, scan: &Scan) -> Both {
     let mut both = Both::default();
-    match *mixer {
-        MixerShape::None => {}
-        MixerShape::Attention { heads, kv_heads, query_dim, value_dim, span, .. } => {
-            let local = heads / split.tp;
-            // All pairs of tokens, of which a causal mask leaves half; context parallelism balances the halves.
-            let pairs = split.mbs * split.seq_len * split.seq_len / split.cp * local;
-            let flops = pairs * (query_dim + value_dim);
-            let narrow = (query_dim.max(value_dim) / WIDE_HEAD).min(1.0).sqrt();
-            if options.unfused {
-                // Full squares: a mask saves nothing.
-                let rate = machine.peak * machine.of(ConstantRole::Bmm) * narrow;
-                let more = f64::from(u8::from(!machine.same_thread && !fits_softmax(split, mixer)));
-                let bytes = [0, 1].map(|pass| SCORE_BYTES[pass] + more * SINGLE_SCORE_BYTES[pass]);
-                both.forward.attention = 2.0 * flops / rate + bytes[0] * pairs / machine.memory;
-                both.backward.attention = 4.0 * flops / rate + bytes[1] * pairs / machine.memory;
-                let block = machine.of(ConstantRole::HostBlock);
-                if block > 0.0 {
-                    both.backward.attention += block * blocks(split, local, query_dim.max(value_dim));
-                }
-            } else {
-                // Tiles across the diagonal, prologue and epilogue weigh less the more keys a query meets at a time: in a ring, one
-                // rank's.
-                let keys = match split.cp_kind {
-                    CpKind::P2p => split.seq_len / split.cp,
-                    CpKind::A2a | CpKind::A2aP2p | CpKind::AllGather => split.seq_len,
-                };
-                let few = (1.0 + machine.of(ConstantRole::FewHeads) / local)
-                    * (1.0 + machine.of(ConstantRole::ShortSequence) / keys);
-                let faster = if options.low_attention { LOW_ATTENTION } else { 1.0 };
-                let rate = machine.peak * faster * machine.of(ConstantRole::Attention) * narrow / few;
-                // A fused kernel leaves out what a window or a chunk does.
-                let flops = flops * span.seen(split.seq_len) / (split.seq_len / 2.0).max(1.0);
-                both.forward.attention = flops / rate;
-                both.backward.attention = BACKWARD_FLOPS * flops / (rate * BACKWARD_SHARE);
-            }
-            context(machine, split, [heads, kv_heads, query_dim, value_dim], &mut both);
+    let tokens = split.gathered_tokens();
+    let rate = machine.peak * machine.of(ConstantRole::Scan);
+    both.forward.attention = tokens * scan.flops / split.tp / rate;
+    both.backward.attention = BACKWARD_FLOPS * both.forward.attention;
+    let channels =
+        tokens * scan.channels as f64 / split.tp * machine.of(ConstantRole::Traffic) / machine.memory;
+    both.forward.memory = scan.traffic[0] * channels;
+    both.backward.memory = scan.traffic[1] * channels;
+    both
+}
+
+/// Attention of a micro batch on one rank, with its context-parallel communication.
+pub(super) fn attended(machine: &Machine, split: &LayerSplit, core: &Core, options: &ComputeOptions) -> Both {
+    let mut both = Both::default();
+    let sizes = [core.heads, core.kv_heads, core.query_dim, core.value_dim].map(|size| size as f64);
+    let [heads, _, query_dim, value_dim] = sizes;
+    let local = heads / split.tp;
+    // All pairs of tokens, of which a causal mask leaves half; context parallelism balances the halves.
+    let pairs = split.mbs * split.seq_len * split.seq_len / split.cp * local;
+    let flops = pairs * (query_dim + value_dim);
+    let narrow = (query_dim.max(value_dim) / WIDE_HEAD).min(1.0).sqrt();
+    if options.unfused {
+        // Full squares: a mask saves nothing.
+        let rate = machine.peak * machine.of(ConstantRole::Bmm) * narrow;
+        let more = f64::from(u8::from(!machine.same_thread && !fits_softmax(split, core)));
+        let bytes = [0, 1].map(|pass| SCORE_BYTES[pass] + more * SINGLE_SCORE_BYTES[pass]);
+        both.forward.attention = 2.0 * flops / rate + bytes[0] * pairs / machine.memory;
+        both.backward.attention = 4.0 * flops / rate + bytes[1] * pairs / machine.memory;
+        let block = machine.of(ConstantRole::HostBlock);
+        if block > 0.0 {
+            both.backward.attention += block * blocks(split, local, query_dim.max(value_dim));
         }
-        MixerShape::Recurrence { inner, flops, forward_bytes, backward_bytes, .. } => {
-            let tokens = split.gathered_tokens();
-            let rate = machine.peak * machine.of(ConstantRole::Scan);
-            both.forward.attention = tokens * flops / split.tp / rate;
-            both.backward.attention = BACKWARD_FLOPS * both.forward.attention;
-            let channels = tokens * inner / split.tp * machine.of(ConstantRole::Traffic) / machine.memory;
-            both.forward.memory = forward_bytes * channels;
-            both.backward.memory = backward_bytes * channels;
-        }
+    } else {
+        // Tiles across the diagonal, prologue and epilogue weigh less the more keys a query meets at a time: in a ring, one
+        // rank's.
+        let keys = match split.cp_kind {
+            CpKind::P2p => split.seq_len / split.cp,
+            CpKind::A2a | CpKind::A2aP2p | CpKind::AllGather => split.seq_len,
+        };
+        let few = (1.0 + machine.of(ConstantRole::FewHeads) / local)
+            * (1.0 + machine.of(ConstantRole::ShortSequence) / keys);
+        let faster = if options.low_attention { LOW_ATTENTION } else { 1.0 };
+        let rate = machine.peak * faster * machine.of(ConstantRole::Attention) * narrow / few;
+        // A fused kernel leaves out what a window or a chunk does.
+        let flops = flops * core.span.seen(split.seq_len) / (split.seq_len / 2.0).max(1.0);
+        both.forward.attention = flops / rate;
+        both.backward.attention = BACKWARD_FLOPS * flops / (rate * BACKWARD_SHARE);
     }
+    context(machine, split, sizes, &mut both);
     both
 }
 

@@ -3,15 +3,15 @@
 //! They depend on the kind of layer, on tensor, context and expert parallelism, on the micro batch and on the machine
 //! alone, so a search keeps them over pipelines, data parallelism and global batches.
 
-use super::attention::{fits_softmax, mix};
+use super::attention::{attended, fits_softmax, scanned};
 use super::collectives::GroupSize;
 use super::constants::ConstantRole;
 use super::gemm::{Product, forward, input_gradient, weight_gradient};
 use super::machine::{GemmRate, Machine, overlap};
 use super::matrices::{Matrix, MatrixCut};
 use super::parts::{Both, Parts};
-use super::shape::{KindShape, MixerShape, MlpShape, ModelShape};
-use crate::model::Module;
+use super::shape::{KindShape, MlpShape, ModelShape};
+use crate::model::{MlpOperations, Module};
 use crate::settings::CpKind;
 
 /// How a layer's work is split, and over which groups.
@@ -224,16 +224,16 @@ pub(super) fn mixer_work(
     kind: &KindShape,
 ) -> MixerWork {
     let work = Work { machine, split, options, hidden: shape.hidden };
-    let mut core = mix(machine, split, &kind.mixer, options);
-    core += mix(machine, split, &kind.beside, options);
+    let mut core = kind.core.map_or_else(Both::default, |core| attended(machine, split, &core, options));
+    core += kind.scan.map_or_else(Both::default, |scan| scanned(machine, split, &scan));
     let scans = core.forward.memory;
     let projections = work.matrices(kind, |matrix| matrix.module == Module::Attention);
     let up = work.matrices(kind, |matrix| matrix.up_projection);
-    let mixer_memory = work.mixer_memory(&kind.mixer);
+    let mixer_memory = work.mixer_memory(kind);
     core += mixer_memory;
     let mut mixer = core;
     mixer += projections;
-    mixer += work.mixer_tp(&kind.mixer);
+    mixer += work.mixer_tp(kind);
     MixerWork {
         all: mixer,
         core: core.forward.attention,
@@ -277,7 +277,7 @@ impl LayerWork {
         repeated += projections.times(again.projections);
         repeated.gemm += up * again.up_projections;
         match self.feed_forward {
-            MlpShape::Dense { .. } => repeated += mlp.forward.times(again.mlp),
+            MlpShape::Dense(_) => repeated += mlp.forward.times(again.mlp),
             MlpShape::Experts { .. } => {
                 repeated += mlp.forward.times(again.moe);
                 repeated += self.shared.times(again.shared);
@@ -351,18 +351,18 @@ impl Work<'_> {
     }
 
     /// Norms, residuals, rotation.
-    fn mixer_memory(&self, mixer: &MixerShape) -> Both {
+    fn mixer_memory(&self, kind: &KindShape) -> Both {
+        if !kind.mixes {
+            return Both::default();
+        }
         let stream = self.split.stream_tokens() * self.hidden;
         let bytes = self.options.bytes();
-        let heads = match *mixer {
-            MixerShape::None => return Both::default(),
-            MixerShape::Recurrence { .. } => [0.0; 2],
-            MixerShape::Attention { heads, kv_heads, query_dim, query_norm, .. } => {
-                let elements = self.split.gathered_tokens() * (heads + kv_heads) * query_dim / self.split.tp;
-                let each = if query_norm { bytes.normed_heads } else { bytes.heads };
-                each.map(|bytes| bytes * elements)
-            }
-        };
+        let heads = kind.core.map_or([0.0; 2], |core| {
+            let (heads, width) = ((core.heads + core.kv_heads) as f64, core.query_dim as f64);
+            let elements = self.split.gathered_tokens() * heads * width / self.split.tp;
+            let each = if core.normed { bytes.normed_heads } else { bytes.heads };
+            each.map(|bytes| bytes * elements)
+        });
         let [forward, backward] = bytes.half_layer.map(|bytes| bytes * stream);
         self.memory(forward + heads[0], backward + heads[1], ConstantRole::Traffic)
     }
@@ -387,12 +387,9 @@ impl Work<'_> {
         both
     }
 
-    fn mixer_tp(&self, mixer: &MixerShape) -> Both {
-        match *mixer {
-            MixerShape::None => Both::default(),
-            MixerShape::Attention { gathered: Some(width), .. } => self.tp(width),
-            _ => self.tp(self.hidden),
-        }
+    fn mixer_tp(&self, kind: &KindShape) -> Both {
+        let gathered = kind.core.and_then(|core| core.gathered);
+        if kind.mixes { self.tp(gathered.map_or(self.hidden, |width| width as f64)) } else { Both::default() }
     }
 
     /// The feed-forward part, and of it the shared experts.
@@ -400,9 +397,9 @@ impl Work<'_> {
         let (tokens, stream) = (self.split.gathered_tokens(), self.split.stream_tokens() * self.hidden);
         match kind.mlp {
             MlpShape::None => (Both::default(), Both::default()),
-            MlpShape::Dense { ffn, inputs } => {
+            MlpShape::Dense(mlp) => {
                 let mut both = self.matrices(kind, |matrix| matrix.module == Module::Mlp);
-                both += self.activation(tokens * ffn / self.split.tp, inputs, ConstantRole::Traffic);
+                both += self.activation(&mlp, tokens, self.split.tp, ConstantRole::Traffic);
                 let [forward, backward] = self.options.bytes().half_layer;
                 both += self.memory(forward * stream, backward * stream, ConstantRole::Traffic);
                 both += self.tp(self.hidden);
@@ -412,19 +409,20 @@ impl Work<'_> {
         }
     }
 
-    /// The activation function over `elements` of the MLP's width.
-    fn activation(&self, elements: f64, inputs: f64, role: ConstantRole) -> Both {
+    /// The activation function over tokens of an MLP that so many ranks share: what it reads of each first matrix, and writes.
+    fn activation(&self, mlp: &MlpOperations, tokens: f64, ranks: f64, role: ConstantRole) -> Both {
+        let (elements, inputs) = (tokens * mlp.width as f64 / ranks, mlp.first as f64);
         let bytes = self.options.bytes();
         let [forward, backward] = [0, 1].map(|pass| bytes.activation[pass] + bytes.input[pass] * inputs);
         self.memory(forward * elements, backward * elements, role)
     }
 
     fn experts(&self, kind: &KindShape) -> (Both, Both) {
-        let MlpShape::Experts { experts, top_k, ffn, inputs, width, shared, biased } = kind.mlp else {
+        let MlpShape::Experts { experts, top_k, routed, shared, biased } = kind.mlp else {
             return (Both::default(), Both::default());
         };
         let split = self.split;
-        let tokens = split.stream_tokens();
+        let (tokens, width) = (split.stream_tokens(), routed.stream as f64);
         let sent = tokens * top_k;
         // Tokens that a rank's experts work on: each rank sends as many as it gets, and the busiest gets more.
         let here = sent * split.etp * split.imbalance;
@@ -442,11 +440,11 @@ impl Work<'_> {
         let sorting = if self.options.fused_dispatch { [8.0; 2] } else { bytes.sorting };
         let [forward, backward] = sorting.map(|bytes| bytes * sent * width);
         both += self.memory(forward, backward, ConstantRole::MoeTraffic);
-        let activated = here * ffn / split.etp;
+        let activated = here * routed.width as f64 / split.etp;
         if self.options.fused_operations {
-            both += self.activation(activated, inputs, ConstantRole::MoeTraffic);
+            both += self.activation(&routed, here, split.etp, ConstantRole::MoeTraffic);
         } else {
-            both += self.activation(activated, inputs, ConstantRole::Traffic);
+            both += self.activation(&routed, here, split.etp, ConstantRole::Traffic);
             let [forward, backward] = WEIGHED.map(|bytes| bytes * activated);
             both += self.memory(forward, backward, ConstantRole::Traffic);
         }
@@ -455,7 +453,8 @@ impl Work<'_> {
             [0, 1].map(|pass| bytes.half_layer[pass] * stream + bytes.scores[pass] * tokens * experts);
         both += self.memory(forward, backward, ConstantRole::Traffic);
         if biased {
-            let passes = 4.0 * self.machine.of(ConstantRole::BiasTraffic) * here * inputs * ffn / split.etp;
+            let bytes = 4.0 * self.machine.of(ConstantRole::BiasTraffic);
+            let passes = bytes * here * routed.first as f64 * routed.width as f64 / split.etp;
             both += self.memory(passes, passes, ConstantRole::Traffic);
         }
         let bytes = 2.0 * tokens * width;
@@ -469,10 +468,9 @@ impl Work<'_> {
         both.forward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
         both.backward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
         let mut beside = Both::default();
-        if shared > 0.0 {
+        if let Some(shared) = shared {
             beside = self.matrices(kind, |matrix| matrix.module == Module::SharedExpert);
-            beside +=
-                self.activation(split.gathered_tokens() * shared / split.tp, inputs, ConstantRole::Traffic);
+            beside += self.activation(&shared, split.gathered_tokens(), split.tp, ConstantRole::Traffic);
             beside += self.tp(self.hidden);
         }
         both += beside;
@@ -483,11 +481,11 @@ impl Work<'_> {
     fn host(&self, kind: &KindShape) -> [f64; 2] {
         let machine = self.machine;
         let [mut seconds, mut gaps] = [0.0; 2];
-        if kind.mixer != MixerShape::None {
+        if kind.mixes {
             let layer = machine.of(ConstantRole::HostLayer);
             let further = machine.of(ConstantRole::HostTp) + machine.of(ConstantRole::HostStalled);
             seconds += layer + further * (self.split.tp - 1.0);
-            if self.options.unfused && !fits_softmax(self.split, &kind.mixer) {
+            if self.options.unfused && kind.core.is_some_and(|core| !fits_softmax(self.split, &core)) {
                 seconds += machine.of(ConstantRole::HostSoftmax);
             }
             gaps += machine.of(ConstantRole::KernelGap) * layer;

@@ -59,7 +59,7 @@ pub use parts::{Both, Parts};
 pub use ranges::{Ranges, RunClass, Runs, Said, class_of, ranges, sizes};
 pub use rate::{Rate, rate};
 pub use setup::{Inputs, Setup, SoftwareFacts};
-pub use shape::{KindShape, MixerShape, MlpShape, ModelShape};
+pub use shape::{KindShape, MlpShape, ModelShape};
 pub use spread::half_widths;
 pub use stage::{Longest, alone};
 pub use stages::{StageClass, Stages};

@@ -2,7 +2,8 @@
 
 use super::matrices::{Matrix, MatrixCut, matrices};
 use crate::model::{
-    Architecture, Core, Experts, FeedForward, LayerKind, MixerRef, Module, Reach, Scan, layer_parameters,
+    Architecture, Attention, Core, Experts, FeedForward, LayerKind, MixerRef, MlpOperations, Module, Scan,
+    layer_parameters,
 };
 
 /// Most kinds of layers that a model may have here: mixers by feed-forward parts.
@@ -32,10 +33,12 @@ pub struct ModelShape {
 pub struct KindShape {
     /// Which.
     pub kind: LayerKind,
-    /// What mixes tokens, in numbers.
-    pub mixer: MixerShape,
-    /// What mixes them at the same time, in a layer with two.
-    pub beside: MixerShape,
+    /// Whether something mixes tokens.
+    pub mixes: bool,
+    /// The attention in it.
+    pub core: Option<Core>,
+    /// The recurrence in it, alone or beside attention.
+    pub scan: Option<Scan>,
     /// Its matrices.
     pub matrices: Vec<Matrix>,
     /// The feed-forward part.
@@ -52,69 +55,23 @@ pub struct KindShape {
     pub expert_tensors: f64,
 }
 
-/// What mixes tokens beside its projections.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum MixerShape {
-    /// Nothing.
-    None,
-    /// Softmax attention.
-    Attention {
-        /// Query heads.
-        heads: f64,
-        /// Heads with keys and values of their own.
-        kv_heads: f64,
-        /// Width of a query and key head.
-        query_dim: f64,
-        /// Width of a value head.
-        value_dim: f64,
-        /// Whether queries and keys have norms.
-        query_norm: bool,
-        /// What tensor parallelism gathers instead of the stream, where it gathers low ranks.
-        gathered: Option<f64>,
-        /// How far a token sees.
-        span: Reach,
-    },
-    /// A state-space model or delta rule.
-    Recurrence {
-        /// Heads.
-        heads: f64,
-        /// Width of all heads together.
-        inner: f64,
-        /// FLOPs of the scan of one token, forward.
-        flops: f64,
-        /// Bytes of memory traffic of one token beside matrices, forward, per unit of inner width.
-        forward_bytes: f64,
-        /// The same backward.
-        backward_bytes: f64,
-    },
-}
-
 /// The feed-forward part, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MlpShape {
     /// None.
     None,
     /// Dense.
-    Dense {
-        /// Width.
-        ffn: f64,
-        /// Tensors that its activation reads, each as wide; it writes one.
-        inputs: f64,
-    },
+    Dense(MlpOperations),
     /// Experts.
     Experts {
         /// Number.
         experts: f64,
         /// Experts of a token.
         top_k: f64,
-        /// Width of one.
-        ffn: f64,
-        /// Tensors that its activation reads, each as wide; it writes one.
-        inputs: f64,
-        /// Width of the stream that they work in.
-        width: f64,
-        /// Width of the shared experts together.
-        shared: f64,
+        /// One of them.
+        routed: MlpOperations,
+        /// The shared experts together.
+        shared: Option<MlpOperations>,
         /// Whether they have biases, which keeps their activation from being one fused pass.
         biased: bool,
     },
@@ -163,10 +120,8 @@ impl KindShape {
     fn most_like(&self, kinds: &[KindShape]) -> usize {
         let elements = |kind: &KindShape| kind.cut_elements + kind.whole_elements;
         let apart = |kind: &KindShape| {
-            let other = [
-                (kind.mixer == MixerShape::None) != (self.mixer == MixerShape::None),
-                (kind.expert_elements > 0.0) != (self.expert_elements > 0.0),
-            ];
+            let other =
+                [kind.mixes != self.mixes, (kind.expert_elements > 0.0) != (self.expert_elements > 0.0)];
             let unlike = other.into_iter().filter(|differs| *differs).count() as f64;
             let (one, least) = (elements(kind), elements(self).max(1.0));
             unlike * 10.0 + (one / least - 1.0).abs()
@@ -180,7 +135,7 @@ fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
     let (mut cut, mut whole, mut experts) = (0.0, 0.0, 0.0);
     let (mut tensors, mut expert_tensors) = (0.0, 0.0);
     let matrices = matrices(model, kind);
-    let [mixer, beside] = MixerShape::both(model.mixer(kind));
+    let mixer = model.mixer(kind);
     for parameter in layer_parameters(model, kind) {
         let elements = parameter.elements() as f64 * parameter.per_layer as f64;
         if parameter.module == Module::Expert {
@@ -198,8 +153,9 @@ fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
     }
     KindShape {
         kind,
-        mixer,
-        beside,
+        mixes: mixer.is_some(),
+        core: mixer.and_then(MixerRef::attention).map(Attention::core),
+        scan: mixer.and_then(MixerRef::scan),
         matrices,
         mlp: mlp_shape(model, kind),
         cut_elements: cut,
@@ -210,60 +166,21 @@ fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
     }
 }
 
-impl MixerShape {
-    /// Of attention.
-    fn of_core(core: &Core) -> MixerShape {
-        let &Core { heads, kv_heads, query_dim, value_dim, normed, gathered, span, .. } = core;
-        MixerShape::Attention {
-            heads: heads as f64,
-            kv_heads: kv_heads as f64,
-            query_dim: query_dim as f64,
-            value_dim: value_dim as f64,
-            query_norm: normed,
-            gathered: gathered.map(|width| width as f64),
-            span,
-        }
-    }
-
-    /// Of a recurrence; where there is none but a matrix, which is among the layer's, nothing is added to it.
-    fn of_scan(scan: Option<Scan>) -> MixerShape {
-        let [forward_bytes, backward_bytes] = scan.map_or([0.0; 2], |scan| scan.traffic);
-        MixerShape::Recurrence {
-            heads: scan.map_or(0.0, |scan| scan.heads as f64),
-            inner: scan.map_or(0.0, |scan| scan.channels as f64),
-            flops: scan.map_or(0.0, |scan| scan.flops),
-            forward_bytes,
-            backward_bytes,
-        }
-    }
-
-    /// Of a mixer, and of what it has beside that.
-    fn both(mixer: Option<MixerRef<'_>>) -> [MixerShape; 2] {
-        let Some(mixer) = mixer else { return [MixerShape::None; 2] };
-        match (mixer.attention(), mixer.scan()) {
-            (Some(attention), scan) => {
-                let beside = scan.map_or(MixerShape::None, |scan| MixerShape::of_scan(Some(scan)));
-                [MixerShape::of_core(&attention.core()), beside]
-            }
-            (None, scan) => [MixerShape::of_scan(scan), MixerShape::None],
-        }
-    }
-}
-
 fn mlp_shape(model: &Architecture, kind: LayerKind) -> MlpShape {
     match model.feed_forward(kind) {
         FeedForward::None => MlpShape::None,
         FeedForward::Experts(Experts { moe, routed, shared }) => MlpShape::Experts {
             experts: moe.experts as f64,
             top_k: moe.computed_top_k(),
-            ffn: routed.width as f64,
-            inputs: routed.first as f64,
-            width: routed.stream as f64,
-            shared: shared.map_or(0.0, |shared| shared.width as f64),
+            routed,
+            shared,
             biased: model.mlp_bias,
         },
         // An activation is counted behind it, which it does not have: its seconds are those of an MLP of one first matrix.
-        FeedForward::Linear => MlpShape::Dense { ffn: model.hidden_size as f64, inputs: 1.0 },
-        FeedForward::Dense(mlp) => MlpShape::Dense { ffn: mlp.width as f64, inputs: mlp.first as f64 },
+        FeedForward::Linear => {
+            let width = model.hidden_size;
+            MlpShape::Dense(MlpOperations { stream: width, width, first: 1, between: 0 })
+        }
+        FeedForward::Dense(mlp) => MlpShape::Dense(mlp),
     }
 }
