@@ -84,7 +84,8 @@ pub fn recognise(launched: &Launched) -> Recognised {
     let is_recipe = |word: &&String| word.ends_with(".yaml") || word.ends_with(".yml");
     let short = launched.words.iter().position(|word| word == "-c").and_then(|at| launched.words.get(at + 1));
     let recipe = function.as_ref().or(short).filter(is_recipe);
-    let alone = || launched.words.iter().skip(1).find(is_recipe).filter(|_| program.ends_with("automodel"));
+    let is_automodel = program.ends_with("automodel") || program.starts_with("nemo_automodel.");
+    let alone = || launched.words.iter().skip(1).find(is_recipe).filter(|_| is_automodel);
     match recipe.or_else(alone) {
         Some(path) => Recognised::Automodel { path: path.clone() },
         None => Recognised::Unknown,
@@ -177,6 +178,7 @@ mod tests {
         );
         check("automodel finetune llm -c b.yaml", "automodel", Some("b.yaml"));
         check("automodel c.yaml --nproc-per-node 8", "automodel", Some("c.yaml"));
+        check("srun python -m nemo_automodel.cli.app d.yaml --x 1", "automodel", Some("d.yaml"));
         check("python train.py --config c.json", "unknown", None);
         check(
             "torchrun scripts/training/run_recipe.py --recipe llama3_8b train.train_iters=3",

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use planner::plan::Plan;
+use planner::rules;
 
 use crate::gap::{self, Gap, Holds, Missing};
 use crate::kind::Kind;
@@ -92,13 +93,14 @@ impl Table {
         self.rows().filter(|row| !row.field.is_empty()).filter(written).map(|row| row.field)
     }
 
-    /// Whether nothing of a plan is lost where the field at a path comes back otherwise: a gap says so.
+    /// Whether nothing of a plan is lost where the field at a path comes back otherwise: a gap says so, or the setting's own row.
     pub fn is_idle(&self, plan: &Plan, path: &str) -> bool {
-        self.gaps().filter(|gap| is_at(path, gap.field)).any(|gap| match gap.holds {
+        let of_gap = |gap: &Gap| match gap.holds {
             Holds::Nothing => true,
             Holds::Idle(so) => so(plan),
             _ => false,
-        })
+        };
+        rules::is_idle(plan, path) || self.gaps().any(|gap| is_at(path, gap.field) && of_gap(gap))
     }
 
     /// Whether an option or a gap stands for the field at a path.

@@ -22,6 +22,6 @@ pub(crate) use layout::{
     Aspect, Broken, broken_at, broken_batch, first_broken, first_broken_alone, most_in_groups,
 };
 pub(crate) use owner::{Owned, Owner};
-pub use remarks::is_asked;
 pub(crate) use remarks::remarks;
+pub use remarks::{is_asked, is_idle};
 pub use shape::{Shape, check};

@@ -134,6 +134,15 @@ fn holds(given: Given, file: &PlanFile, experts: bool) -> bool {
     }
 }
 
+/// Whether the setting at a path changes nothing in a plan: the runtime does not read it, or the plan has not what it needs.
+pub fn is_idle(plan: &Plan, path: &str) -> bool {
+    let experts = plan.model.moe.is_some();
+    Setting::at_path(path).is_some_and(|setting| {
+        !plan.runtime.facts().reads(setting.readers)
+            || setting.given.is_some_and(|given| !holds(given, &plan.file, experts))
+    })
+}
+
 /// Whether a form has a setting for a plan: the runtime reads it, and nothing else that is said leaves it idle. `experts` is whether
 /// the model has some.
 pub fn is_asked(setting: &Setting, file: &PlanFile, experts: bool) -> bool {

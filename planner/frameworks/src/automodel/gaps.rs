@@ -1,9 +1,9 @@
 //! What of a plan NeMo Automodel has no option for.
 
 use super::rows::is_own_split;
-use crate::Holds::{Elsewhere, Files, Nothing, Only, Where};
+use crate::Holds::{Elsewhere, Files, Idle, Nothing, Only, Where};
 use crate::gap::{Gap, documents, each, evaluation, gap, loss_scale, momentum, weights};
-use planner::settings::CudaGraphs;
+use planner::settings::{CudaGraphs, Granularity};
 use planner::wire::OF_FULLY_SHARD;
 
 const RECIPE: &str = "examples/ of NVIDIA-NeMo/Automodel";
@@ -130,6 +130,13 @@ pub(super) const FSDP2: &[Gap] = &[
         Where(|plan| plan.layout.pp > 1 && !is_own_split(plan)),
         "stages take even numbers of layers; a layout of its own is a list of modules in the recipe file",
         "components/distributed/pipelining/functional.py",
+    ),
+    gap("layout.schedule", Idle(|plan| plan.layout.pp == 1), "there is no pipeline", CONFIG),
+    gap(
+        "layout.fsdp.checkpoint_selects",
+        Idle(|plan| plan.training.recompute != Granularity::Selective),
+        "selective checkpoints alone choose operators",
+        CONFIG,
     ),
     gap("layout.fsdp.outer_units", Files, "which modules are units of their own is not to be chosen", CONFIG),
     gap("layout.fsdp.loss_dtype", Files, "the loss stands in the recipe file's loss_fn", RECIPE),

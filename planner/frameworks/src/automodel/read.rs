@@ -75,8 +75,8 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
         Ok(settings.size(&format!("distributed.{name}"))?.unwrap_or(1))
     };
     let (tp, cp) = (axis("tp_size")?, axis("cp_size")?);
-    if tp == 1 {
-        // Nothing is split along the sequence.
+    if tp == 1 || megatron_fsdp {
+        // Nothing is split along the sequence; Megatron-FSDP's settings have no such switch.
         plan["layout"]["sp"] = false.into();
     }
     if plan["training"]["global_batch_size"].is_null() {

@@ -1,8 +1,7 @@
 //! What of a plan Megatron Bridge has no override for.
 
-use crate::Holds::{Files, Nothing, Only, Where};
+use crate::Holds::{Files, Idle, Nothing, Only, Where};
 use crate::gap::{Gap, evaluation, gap, loss_scale, own, weights};
-use planner::settings::CudaGraphs;
 
 const RECIPE: &str = "src/megatron/bridge/recipes";
 const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
@@ -54,51 +53,20 @@ pub(super) const GAPS: &[Gap] = &[
         "recipes have no distributed settings of their own, in which the order of ranks would stand",
         CONFIG,
     ),
+    gap("layout.cp_kind", Idle(|plan| plan.layout.cp == 1), "nothing is exchanged without a group", MODEL),
+    gap(
+        "layout.microbatch_group_size",
+        Idle(|plan| plan.layout.microbatch_group_size == plan.layout.pp),
+        "as many as there are stages go in a row by themselves",
+        MODEL,
+    ),
     own("cluster.failed", "the script leaves the nodes out"),
-    gap(
-        "training.grad_dtype",
-        Only("fp32"),
-        "the recipe of mixed precision decides in which type gradients are reduced",
-        PRECISION,
-    ),
-    gap(
-        "training.fp8_param_gather",
-        Files,
-        "the recipe of mixed precision decides in which type parameters are gathered",
-        PRECISION,
-    ),
-    gap(
-        "training.fp8_attention",
-        Files,
-        "the recipe of mixed precision decides in which type attention multiplies",
-        PRECISION,
-    ),
-    gap(
-        "training.bf16_first_layers",
-        Files,
-        "the recipe of mixed precision decides which layers stay in bf16",
-        PRECISION,
-    ),
-    gap(
-        "training.bf16_last_layers",
-        Files,
-        "the recipe of mixed precision decides which layers stay in bf16",
-        PRECISION,
-    ),
     gap("training.optimizer.core_master", Nothing, "follows from the precision", OPTIMIZER),
     gap(
         "training.attention_backend",
         Files,
         "a choice of Megatron-Core's that an override would make text of; set it in the recipe",
         "src/megatron/bridge/training/utils/omegaconf_utils.py",
-    ),
-    gap(
-        "training.cuda_graph_modules",
-        Where(|plan| {
-            plan.training.cuda_graphs == CudaGraphs::Scoped && !plan.training.cuda_graph_modules.is_empty()
-        }),
-        "choices of Megatron-Core's that an override would make text of; set them in the recipe",
-        "src/megatron/bridge/utils/cuda_graph.py",
     ),
     gap("training.moe.fused_activation", Nothing, "follows from the activation", MODEL),
 ];

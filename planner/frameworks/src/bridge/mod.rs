@@ -4,6 +4,7 @@
 mod body;
 mod gaps;
 pub(crate) mod log;
+mod precision;
 mod read;
 mod recipes;
 mod rows;

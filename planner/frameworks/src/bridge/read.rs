@@ -48,7 +48,12 @@ fn plan(words: &[String], job: &Job<'_>, notes: &mut Notes) -> Result<Value, Str
         words.iter().rev().find_map(of)
     };
     table().read(&said, &mut plan)?;
-    // Types that the recipe has go with its optimizer.
+    // Modules that the recipe recomputes go with its way to recompute, and types that it has with its optimizer.
+    if let Some(recompute) = plan.pointer_mut("/training/recompute").and_then(Value::as_object_mut)
+        && recompute.get("granularity") != Some(&"selective".into())
+    {
+        recompute.remove("modules");
+    }
     if let Some(optimizer) = plan.pointer_mut("/training/optimizer").and_then(Value::as_object_mut)
         && optimizer.get("precision_aware") == Some(&false.into())
     {
@@ -108,6 +113,16 @@ mod tests {
             json!(4),
         );
         check("mixed_precision=bf16_with_fp8_current_scaling_mixed", "/training/dtype", json!("fp8_current"));
+        // With the type comes what else its recipe of mixed precision sets.
+        for (path, value) in [
+            ("fp8_param_gather", json!(true)),
+            ("bf16_first_layers", json!(1)),
+            ("grad_dtype", json!("fp32")),
+        ] {
+            let path = format!("/training/{path}");
+            check("mixed_precision=bf16_with_fp8_current_scaling_mixed", &path, value);
+        }
+        check("mixed_precision=fp16_mixed", "/training/grad_dtype", json!("fp16"));
         check(
             "model.recompute_granularity=selective model.recompute_modules=[mlp,layernorm]",
             "/training/recompute/modules",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::Kind::{Follows, Number, Own, Partly, Real, Switch, Words};
+use crate::Kind::{Follows, Number, Own, Real, Switch, Words};
 use crate::gap::UNDER_ALL;
 use crate::kind::NULL;
 use crate::row::{STYLES, has_adam};
@@ -12,6 +12,7 @@ use planner::plan::Plan;
 use planner::settings::{CrossEntropy, CudaGraphs, Dispatcher, Granularity, OptimizerKind};
 
 use super::gaps::GAPS;
+use super::precision;
 
 /// Fields of Megatron-Core's `TransformerConfig` and `ModelParallelConfig`, which Bridge's models are.
 const MODEL: &str = "megatron/core/transformer/transformer_config.py";
@@ -23,19 +24,29 @@ const DATA: &str = "megatron/core/datasets/gpt_dataset.py";
 const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
 /// Overlaps of a recipe win over the model's fields, so they are taken away where the plan has none of them.
 const OVERLAP: &str = "src/megatron/bridge/training/comm_overlap.py";
-const PRECISION: &str = "src/megatron/bridge/training/mixed_precision.py";
 /// It turns words back into torch's types where the recipe has one.
 const TYPE: &str = "src/megatron/bridge/utils/activation_map.py (str_to_dtype)";
 
 /// The table of every plan.
 pub fn table() -> Table {
     Table {
-        rows: &[LAYOUT, BATCH, RECOMPUTATION, KERNELS, EXPERTS, OVERLAPS, STATE, RUN],
+        rows: &[
+            LAYOUT,
+            BATCH,
+            precision::ROWS,
+            PREDICTION,
+            RECOMPUTATION,
+            KERNELS,
+            EXPERTS,
+            OVERLAPS,
+            STATE,
+            RUN,
+        ],
         gaps: &[UNDER_ALL, GAPS],
     }
 }
 
-const fn row(option: &'static str, field: &'static str, kind: Kind, source: &'static str) -> Row {
+pub(super) const fn row(option: &'static str, field: &'static str, kind: Kind, source: &'static str) -> Row {
     Row::new(option, field, kind, source)
 }
 
@@ -117,38 +128,22 @@ const BATCH: &[Row] = &[
     row("train.micro_batch_size", "training.micro_batch_size", Number, CONFIG),
     row("train.global_batch_size", "training.global_batch_size", Number, CONFIG),
     row("train.train_iters", "run.steps", Number, CONFIG),
-    row(
-        "mixed_precision",
-        "training.dtype",
-        Partly(&Words {
-            known: &[
-                ("bf16_mixed", "bf16"),
-                ("fp16_mixed", "fp16"),
-                ("bf16_with_fp8_delayed_scaling_mixed", "fp8_delayed"),
-                ("bf16_with_fp8_current_scaling_mixed", "fp8_current"),
-                ("bf16_with_fp8_subchannel_scaling_mixed", "fp8_blockwise"),
-                ("bf16_with_mxfp8_mixed", "mxfp8"),
-                ("bf16_with_nvfp4_mixed", "nvfp4"),
-            ],
-            lacks: "there is no recipe of mixed precision for it; the recipe's holds",
-        }),
-        PRECISION,
-    ),
-    row(
-        "model.mtp_num_layers",
-        "training.mtp_layers",
-        Own {
-            write: |plan| {
-                Ok(Some(match plan.model.mtp_layers {
-                    0 => "null".to_owned(),
-                    modules => modules.to_string(),
-                }))
-            },
-            read: |word, _| if word == NULL { Ok(Some(0.into())) } else { number_or_null(word) },
-        },
-        MODEL,
-    ),
 ];
+
+const PREDICTION: &[Row] = &[row(
+    "model.mtp_num_layers",
+    "training.mtp_layers",
+    Own {
+        write: |plan| {
+            Ok(Some(match plan.model.mtp_layers {
+                0 => "null".to_owned(),
+                modules => modules.to_string(),
+            }))
+        },
+        read: |word, _| if word == NULL { Ok(Some(0.into())) } else { number_or_null(word) },
+    },
+    MODEL,
+)];
 
 fn is_full(plan: &Plan) -> bool {
     plan.training.recompute == Granularity::Full
@@ -293,6 +288,22 @@ const KERNELS: &[Row] = &[
         },
         MODEL,
     ),
+    // Whatever the recipe has; without graphs Bridge forgets it.
+    row(
+        "model.cuda_graph_modules",
+        "training.cuda_graph_modules",
+        Own {
+            write: |plan| match plan.training.cuda_graph_modules.as_slice() {
+                [] => Ok(Some("[]".to_owned())),
+                _ => Err(
+                    "choices of Megatron-Core's that an override would make text of; set them in the recipe",
+                ),
+            },
+            read: |word, _| Ok((word == "[]").then(|| Value::Array(Vec::new()))),
+        },
+        "src/megatron/bridge/utils/cuda_graph.py",
+    )
+    .when(|plan| plan.training.cuda_graphs != CudaGraphs::None),
     // Graphs want TransformerEngine's random numbers.
     row(
         "rng.te_rng_tracker",

@@ -6,7 +6,7 @@ use planner::model::{
     Activation, Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores,
 };
 use planner::plan::Plan;
-use planner::settings::{Dispatcher, Granularity};
+use planner::settings::Granularity;
 use planner::wire::OF_FULLY_SHARD;
 
 const MODEL: &str = "megatron/core/models/gpt/gpt_layer_specs.py";
@@ -245,33 +245,13 @@ pub(super) const GAPS: &[Gap] = &[
     never("training.moe.force_balance", "the model's router, which an option of its own forces", CONFIG),
     never("training.optimizer.core_master", "follows from the precision", OPTIMIZER),
     never("layout.tp_plan", "FSDP2's", "megatron/core/tensor_parallel/layers.py"),
-    gap("layout.fsdp", Idle(|plan| !is_fsdp(plan)), "without Megatron-FSDP nothing is sharded by it", DDP),
-    gap(
-        "layout.dp_replicate",
-        Idle(|plan| !is_fsdp(plan)),
-        "without Megatron-FSDP there are no replicas",
-        DDP,
-    ),
     gap("training.optimizer.instances", Idle(is_fsdp), "those of Megatron-FSDP are its replicas", DDP),
-    gap(
-        "layout.microbatch_group_size",
-        Idle(|plan| plan.layout.vpp <= 1),
-        "without virtual stages there are no groups",
-        "megatron/core/model_parallel_config.py",
-    ),
     gap(
         "training.recompute.granularity",
         Idle(|plan| {
             plan.training.recompute == Granularity::Selective && plan.training.recompute_modules.is_empty()
         }),
         "without modules nothing is recomputed",
-        CONFIG,
-    ),
-    gap("training.moe", Idle(|plan| plan.model.moe.is_none()), "without experts nobody's", CONFIG),
-    gap(
-        "training.moe.backend",
-        Idle(|plan| plan.training.moe.dispatcher != Dispatcher::Flex),
-        "of the flexible dispatcher alone",
         CONFIG,
     ),
     weights(TRAINING),
