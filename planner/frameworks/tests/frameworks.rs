@@ -4,14 +4,23 @@
 
 #[path = "../../../tests/src/bin/answers/draw.rs"]
 mod draw;
+#[path = "../src/script/tests/settings.rs"]
+mod settings;
 
 use std::collections::BTreeMap;
 
-use frameworks::import::{Arguments, Job};
-use frameworks::{Table, architecture, automodel, bridge, megatron_lm};
-use planner::Plan;
+use batch::launch::{Body, ScriptOptions, Site};
+use frameworks::import::{Arguments, Imported, Job, unwrap};
+use frameworks::{
+    Missing, Table, Written, architecture, automodel, bridge, import_job, megatron_lm, recognise, script,
+};
+use planner::fill::fill;
+use planner::layout::stage_layers;
+use planner::parse::{parse_plan, with_value};
 use planner::runtime::Runtime;
 use planner::wire::PlanFile;
+use planner::{Plan, Severity};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// A field's value at a path.
@@ -19,12 +28,15 @@ fn at<'a>(file: &'a Value, path: &str) -> &'a Value {
     path.split('.').try_fold(file, |at, part| at.get(part)).unwrap_or(&Value::Null)
 }
 
-/// A plan with every default filled, and its model in full whatever the file names it by, where it has no error.
-fn filled(file: &PlanFile) -> Option<(Plan, Value)> {
-    let plan = Plan::resolve(file).plan?;
-    let mut file = serde_json::to_value(&plan.file).ok()?;
-    file["model"] = architecture(&plan);
-    Some((plan, file))
+/// The file of a plan with every default filled, and its model in full whatever the file names it by.
+fn whole(plan: &Plan) -> Value {
+    let mut file = serde_json::to_value(&plan.file).expect("a plan file");
+    file["model"] = architecture(plan);
+    if plan.runtime.facts().pipelines_by_torch {
+        // The layers of each stage say it all, by whatever they were said.
+        file["layout"]["pipeline_layout"] = json!(stage_layers(&plan.layout, plan.model.num_layers));
+    }
+    file
 }
 
 /// Paths of a filled plan, its model left out.
@@ -37,15 +49,6 @@ fn paths(path: String, value: &Value, found: &mut Vec<String>) {
         }
         _ => found.push(path),
     }
-}
-
-/// What is compared after there and back.
-#[derive(Clone, Copy)]
-enum Compared {
-    /// The fields of the options that are written.
-    Written,
-    /// Every field, but for those that a gap says nothing is lost with.
-    Everything,
 }
 
 /// What holds where nothing is said, of fields that a filled plan leaves out then.
@@ -61,25 +64,33 @@ fn is_usual(path: &str, value: &Value) -> bool {
     value.is_null() || *value == usual
 }
 
-/// What is read from a job with these options of a model.
-type Read = fn(preset: &str, words: &[String], job: &Job<'_>) -> frameworks::import::Imported;
+/// What is read of the job of a plan, whose options these are.
+type Back<'a> = &'a dyn Fn(&Plan, &Written, &Job<'_>) -> Imported;
 
-/// How an option and its value stand in a command line.
-type Spell = fn(option: &str, value: &str) -> Vec<String>;
+/// The job's words, an option as it stands in a command line.
+fn words(written: &Written, spell: fn(option: &str, value: &str) -> Vec<String>) -> Vec<String> {
+    written.options.iter().flat_map(|(row, value)| spell(row.option, value)).collect()
+}
 
-/// Fields of options that differ after there and back, of a plan that was accepted.
-fn differences(
-    file: &PlanFile,
-    table: fn(Runtime) -> Table,
-    compared: Compared,
-    spell: Spell,
-    read: Read,
-) -> Option<Vec<String>> {
-    let (plan, before) = filled(file)?;
+fn preset(plan: &Plan) -> &str {
+    plan.file.model.preset.as_deref().unwrap_or_default()
+}
+
+/// What was read of a job, with what was said to be missing put where it belongs, so that what follows from it follows.
+fn with_missing(back: PlanFile, missing: &[Missing]) -> PlanFile {
+    let settings = missing.iter().filter(|missing| missing.field.split('.').next() != Some("model"));
+    settings.fold(back, |back, missing| {
+        with_value(&back, missing.field, &missing.value)
+            .unwrap_or_else(|findings| panic!("{missing:?}: {findings:?}"))
+    })
+}
+
+/// Fields that differ after there and back, of a plan that was accepted.
+fn differences(file: &PlanFile, table: fn(Runtime) -> Table, back: Back<'_>) -> Option<Vec<String>> {
+    let plan = Plan::resolve(file).plan?;
+    let before = whole(&plan);
     let table = table(plan.runtime);
     let written = table.write(&plan);
-    let words: Vec<String> =
-        written.options.iter().flat_map(|(row, value)| spell(row.option, value)).collect();
     let cluster = &plan.cluster;
     let job = Job {
         gpu: cluster.gpu.id,
@@ -87,39 +98,49 @@ fn differences(
         gpus_per_node: cluster.gpus_per_node,
         environment: &[],
     };
-    let preset = file.model.preset.as_deref().unwrap_or_default();
-    let imported = read(preset, &words, &job);
-    let Some(mut back) = imported.file else { panic!("{preset} {words:?}: {:?}", imported.findings) };
-    // The recipe's own.
-    back.training.seq_len = plan.file.training.seq_len;
+    let imported = back(&plan, &written, &job);
+    let Some(mut back) = imported.file else { return Some(vec![format!("{:?}", imported.findings)]) };
     back.cluster = file.cluster.clone();
-    let Some((_, after)) = filled(&back) else {
-        panic!("{preset} {words:?}: {:?}", Plan::resolve(&back).findings)
-    };
-    let missing: Vec<&str> = written.missing.iter().map(|missing| missing.field).collect();
-    let mut fields: Vec<String> = table.fields(&plan).map(str::to_owned).collect();
-    if let Compared::Everything = compared {
-        let mut all = Vec::new();
-        paths(String::new(), &before, &mut all);
-        fields.extend(all.into_iter().filter(|field| !table.is_idle(&plan, field)));
+    let as_read = fill(&back).plan.map_or(Value::Null, |plan| whole(&plan));
+    let back = with_missing(back, &written.missing);
+    // Without a part of its model a plan may be none.
+    let has_model = !written.missing.iter().any(|missing| missing.field.starts_with("model."));
+    let mut broken = Plan::resolve(&back).findings;
+    broken.retain(|finding| finding.severity == Severity::Error);
+    if has_model && !broken.is_empty() {
+        return Some(vec![format!("{broken:?}")]);
     }
+    let after = fill(&back).plan.map_or(Value::Null, |plan| whole(&plan));
+    // The fields of options, and all others but for those of which nothing is lost.
+    let mut fields: Vec<String> = table.fields(&plan).map(str::to_owned).collect();
+    let mut all = Vec::new();
+    paths(String::new(), &before, &mut all);
+    fields.extend(all.into_iter().filter(|field| !table.is_idle(&plan, field)));
     fields.sort_unstable();
     fields.dedup();
+    // What is said to be missing is there again, but for parts of a model, and what no value of its field says.
     let is_missing = |field: &str| {
-        missing.iter().any(|missing| {
-            field.strip_prefix(missing).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
+        let is_of = |missing: &Missing| {
+            let rest = field.strip_prefix(missing.field);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        written
+            .missing
+            .iter()
+            .any(|missing| is_of(missing) && (field.starts_with("model.") || missing.value.is_null()))
     };
     let same = |field: &str| {
-        let (before, after) = (at(&before, field), at(&after, field));
-        before == after || (is_usual(field, before) && is_usual(field, after))
+        let before = at(&before, field);
+        [at(&as_read, field), at(&after, field)]
+            .into_iter()
+            .any(|after| before == after || (is_usual(field, before) && is_usual(field, after)))
     };
     let differs = |field: &String| !is_missing(field) && !same(field);
     let shown = |field: String| format!("{field}: {} became {}", at(&before, &field), at(&after, &field));
     Some(fields.into_iter().filter(differs).map(shown).collect())
 }
 
-fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, compared: Compared, spell: Spell, read: Read) {
+fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, back: Back<'_>) {
     let (mut checked, mut wrong) = (0, Vec::new());
     // Every other one, for the time that they take.
     for number in (0..draw::PLANS).step_by(2) {
@@ -128,7 +149,7 @@ fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, compared: Compared, sp
         else {
             continue;
         };
-        let Some(differences) = differences(&file, table, compared, spell, read) else { continue };
+        let Some(differences) = differences(&file, table, back) else { continue };
         checked += 1;
         if !differences.is_empty() {
             wrong.push(format!("plan {number}: {differences:?}"));
@@ -140,59 +161,120 @@ fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, compared: Compared, sp
     assert!(count == 0, "{count} of {checked} plans differ:\n{}", wrong.join("\n"));
 }
 
+/// A recipe file of NeMo Automodel, which names the model.
+fn automodel_file(plan: &Plan) -> String {
+    format!("model:\n  pretrained_model_name_or_path: {}\n", preset(plan))
+}
+
+/// A recipe of Megatron Bridge of a plan's model, one after the other; the last is none that is known.
+fn bridge_recipe(plan: &Plan, number: u64) -> String {
+    let known: Value = serde_json::from_str(bridge::RECIPES).expect("recipes");
+    let names = known["recipes"].as_object().expect("recipes by name").keys();
+    let mut names: Vec<String> =
+        names.filter(|name| bridge::preset_of(name) == Some(preset(plan))).cloned().collect();
+    names.push(format!("{}_my_config", preset(plan).replace(['-', '.'], "_")));
+    names.swap_remove(number as usize % names.len())
+}
+
 #[test]
 fn automodel_reads_what_it_writes() {
-    let read: Read = |preset, words, job| {
-        automodel::import_automodel_job(
-            json!({"model": {"pretrained_model_name_or_path": preset}}),
-            words,
-            job,
-        )
-    };
-    let spell: Spell = |option, value| vec![format!("--{option}"), value.to_owned()];
-    check(&[Runtime::Fsdp2, Runtime::MegatronFsdp], automodel::table, Compared::Written, spell, read);
+    check(&[Runtime::Fsdp2, Runtime::MegatronFsdp], automodel::table, &|plan, written, job| {
+        let words = words(written, |option, value| vec![format!("--{option}"), value.to_owned()]);
+        let recipe = json!({"model": {"pretrained_model_name_or_path": preset(plan)}});
+        automodel::import_automodel_job(recipe, &words, job)
+    });
 }
 
 #[test]
 fn bridge_reads_what_it_writes() {
-    let read: Read = |preset, words, job| {
-        // The runner's own words, and the recipe by a name that holds the model's.
-        let recipe = ["--recipe".to_owned(), format!("{}_pretrain_config", preset.replace(['-', '.'], "_"))];
-        bridge::import_bridge_job(&[recipe.as_slice(), words].concat(), job)
-    };
-    // Some as they are written, some as Hydra takes them too: quoted, with a plus, true, false and null in any case.
-    let spell: Spell = |option, value| {
-        let word = match value {
-            _ if (option.len() + value.len()).is_multiple_of(2) => return vec![format!("{option}={value}")],
-            "true" | "false" | "null" => value.to_uppercase(),
-            _ if value.starts_with(['[', '"']) => value.to_owned(),
-            _ => format!("'{value}'"),
-        };
-        vec![format!("++{option}={word}")]
-    };
-    check(&[Runtime::Megatron], |_| bridge::table(), Compared::Written, spell, read);
+    check(&[Runtime::Megatron], |_| bridge::table(), &|plan, written, job| {
+        // Some as they are written, some as Hydra takes them too: quoted, with a plus, true, false and null in any case.
+        let overrides = words(written, |option, value| {
+            let word = match value {
+                _ if (option.len() + value.len()).is_multiple_of(2) => {
+                    return vec![format!("{option}={value}")];
+                }
+                "true" | "false" | "null" => value.to_uppercase(),
+                _ if value.starts_with(['[', '"']) => value.to_owned(),
+                _ => format!("'{value}'"),
+            };
+            vec![format!("++{option}={word}")]
+        });
+        let recipe = ["--recipe".to_owned(), bridge_recipe(plan, plan.training.global_batch_size / 64)];
+        bridge::import_bridge_job(&[recipe.as_slice(), &overrides].concat(), job)
+    });
 }
 
 #[test]
 fn megatron_lm_reads_what_it_writes() {
-    let read: Read = |_, words, job| {
+    let wanted = [Runtime::Megatron, Runtime::MegatronFsdp];
+    check(&wanted, |_| megatron_lm::table(), &|_, written, job| {
+        // Names of modules one after the other; nothing behind an option that stands alone.
+        let words = words(written, |option, value| {
+            let words = value.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
+            std::iter::once(format!("--{option}")).chain(words).collect()
+        });
         let imported =
             megatron_lm::import_megatron_job(Arguments::of_words(words.iter().map(String::as_str)), job);
         assert_eq!(imported.unknown, Vec::<String>::new());
         imported
-    };
-    // Names of modules one after the other; nothing behind an option that stands alone.
-    let spell: Spell = |option, value| {
-        let words = value.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
-        std::iter::once(format!("--{option}")).chain(words).collect()
-    };
-    check(
-        &[Runtime::Megatron, Runtime::MegatronFsdp],
-        |_| megatron_lm::table(),
-        Compared::Everything,
-        spell,
-        read,
-    );
+    });
+}
+
+/// What is read of the command that a plan's script starts, which begins with these words; `config` is the text of the file that
+/// it names.
+fn of_script(
+    plan: &Plan,
+    job: &Job<'_>,
+    (body, program): (Body, &str),
+    site: &Site,
+    config: Option<&str>,
+) -> Imported {
+    let options = ScriptOptions { body, ..ScriptOptions::default() };
+    let (text, _) = script(plan, site, &options);
+    let text = text.replace("\\\n", " ");
+    let from = text.find(program).and_then(|from| text.get(from..)).expect("the program");
+    let line = from.lines().next().and_then(|line| line.split(" || ").next()).unwrap_or_default();
+    let words = shlex::split(&format!("python {line}")).expect("words of the shell");
+    let launched = unwrap(&words);
+    import_job(&launched, &recognise(&launched), config, job)
+}
+
+fn nothing_differs(value: &Value, table: fn(Runtime) -> Table, back: Back<'_>) -> Result<(), TestCaseError> {
+    let file = parse_plan(&value.to_string()).expect("a plan file");
+    let differences = differences(&file, table, back).unwrap_or_default();
+    prop_assert!(differences.is_empty(), "{value}\n{differences:?}");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_job_of_bridge_is_its_plan(value in settings::megatron(), number in 0_u64..64) {
+        nothing_differs(&value, |_| bridge::table(), &|plan, _, job| {
+            let site = Site { recipe: Some(bridge_recipe(plan, number)), ..Site::default() };
+            of_script(plan, job, (Body::Bridge, "scripts/training/run_recipe.py"), &site, None)
+        })?;
+    }
+
+    #[test]
+    fn any_job_of_automodel_is_its_plan(
+        sharded in settings::sharded(),
+        fsdp2 in settings::fsdp2(),
+    ) {
+        let mut flat = sharded.clone();
+        flat["runtime"] = "megatron_fsdp".into();
+        let mut split = sharded;
+        split["runtime"] = "fsdp2".into();
+        for value in [flat, split, fsdp2] {
+            nothing_differs(&value, automodel::table, &|plan, _, job| {
+                let site = Site { config: Some("recipe.yaml".to_owned()), ..Site::default() };
+                let file = automodel_file(plan);
+                of_script(plan, job, (Body::Automodel, "-m nemo_automodel.cli.app"), &site, Some(&file))
+            })?;
+        }
+    }
 }
 
 #[track_caller]

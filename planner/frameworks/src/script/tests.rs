@@ -8,6 +8,7 @@ mod modes;
 mod options;
 mod round_trip;
 mod saving;
+mod settings;
 mod torchtitan;
 
 use super::*;

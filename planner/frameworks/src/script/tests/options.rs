@@ -215,53 +215,13 @@ fn an_option_that_is_none_is_found() {
     assert_eq!(table.wrong("recompute-modules", &["core_attn", "mlp"]), None);
 }
 
-prop_compose! {
-    /// Settings of the runtimes that Automodel and Megatron-LM run FSDP under.
-    fn fsdp_settings()(
-        tp in prop::sample::select(vec![1_u64, 2]),
-        pp in prop::sample::select(vec![1_u64, 2, 4]),
-        vpp in prop::sample::select(vec![1_u64, 2]),
-        strategy in prop::sample::select(vec!["no_shard", "optim", "optim_grads", "optim_grads_params"]),
-        scope in prop::sample::select(vec!["all", "language", "vision", "audio", "multimodal"]),
-        reshard in prop::sample::select(vec!["default", "always", "never"]),
-        kind in prop::sample::select(vec!["none", "selective", "full"]),
-        fall in prop::sample::select(vec!["constant", "linear", "cosine"]),
-        fsdp2 in any::<bool>(),
-        bits in any::<u16>(),
-    ) -> Value {
-        let on = |bit: u16| bits >> bit & 1 == 1;
-        let fsdp = if fsdp2 {
-            json!({
-                "reshard_after_forward": reshard, "checkpoint_scope": scope, "compile": on(0),
-                "gradient_sync": if on(1) { "last" } else { "every" },
-            })
-        } else {
-            json!({
-                "strategy": strategy, "double_buffer": on(0), "keep_fp8_transpose": on(1), "init_meta": on(2),
-                "preserve_fp32_weights": on(3),
-            })
-        };
-        let recompute = match kind {
-            "full" => json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
-            kind => json!({"granularity": kind}),
-        };
-        json!({
-            "version": 1, "model": {"preset": "llama-3-8b"},
-            "cluster": {"gpu": "h100-sxm", "nodes": 2, "gpus_per_node": 8},
-            "layout": {"tp": tp, "pp": if fsdp2 { pp } else { 1 }, "vpp": if fsdp2 { vpp } else { 1 }, "fsdp": fsdp},
-            "training": {"recompute": recompute, "overlap": {"grad_reduce": on(4), "param_gather": on(4)}},
-            "run": {"lr_schedule": fall, "clip_grad": if on(5) { 1.0 } else { 0.0 }},
-        })
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
     #[test]
     fn options_of_any_plan_are_known(
-        megatron in super::round_trip::settings(),
-        titan in super::torchtitan::settings(),
-        fsdp in fsdp_settings(),
+        megatron in settings::megatron(),
+        titan in settings::fsdp2(),
+        fsdp in settings::sharded(),
     ) {
         for (kind, framework, runtime) in CASES {
             for value in [&megatron, &titan, &fsdp] {

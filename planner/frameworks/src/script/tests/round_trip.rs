@@ -110,61 +110,10 @@ fn presets_come_back() {
     }
 }
 
-prop_compose! {
-    pub(super) fn settings()(
-        preset in prop::sample::select(vec!["llama-3-8b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "tiny-moe"]),
-        tp in prop::sample::select(vec![1_u64, 2, 4]),
-        pp in prop::sample::select(vec![1_u64, 2, 4]),
-        vpp in prop::sample::select(vec![1_u64, 2]),
-        cp in prop::sample::select(vec![1_u64, 2]),
-        ep in prop::sample::select(vec![1_u64, 2, 8]),
-        etp in prop::sample::select(vec![1_u64, 2]),
-        dtype in prop::sample::select(vec!["bf16", "fp16", "fp32", "fp8_delayed", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]),
-        bf16_grads in any::<bool>(),
-        kind in prop::sample::select(vec!["none", "selective", "full"]),
-        order in prop::sample::select(vec!["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]),
-        bits in any::<u16>(),
-        cross in prop::sample::select(vec!["unfused", "native", "te"]),
-        backend in prop::sample::select(vec!["auto", "flash", "fused", "unfused"]),
-        dispatcher in prop::sample::select(vec!["alltoall", "allgather", "flex"]),
-        schedule in prop::sample::select(vec!["constant", "linear", "cosine"]),
-        lr in 1e-6_f64..1e-2,
-        seed in any::<u32>(),
-    ) -> Value {
-        let on = |bit: u16| bits >> bit & 1 == 1;
-        let recompute = match kind {
-            "full" => json!({"granularity": "full", "method": if on(0) { "uniform" } else { "block" }, "num_layers": 1}),
-            "selective" => json!({"granularity": "selective", "modules": ["core_attn"]}),
-            _ => json!({"granularity": "none"}),
-        };
-        // Without experts these settings are nobody's.
-        let moe = match preset {
-            "llama-3-8b" => json!({}),
-            _ => json!({"dispatcher": dispatcher, "grouped_gemm": on(9), "permute_fusion": on(10)}),
-        };
-        let grads = if bf16_grads && !["fp16", "fp32"].contains(&dtype) { "bf16" } else { "fp32" };
-        json!({
-            "version": 1, "model": {"preset": preset},
-            "cluster": {"gpu": "h100-sxm", "nodes": 4, "gpus_per_node": 8},
-            "layout": {"tp": tp, "sp": on(1), "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "order": order},
-            "training": {
-                "seq_len": 4096, "global_batch_size": 64, "dtype": dtype, "grad_dtype": grads, "recompute": recompute,
-                "optimizer": {"distributed": on(2), "precision_aware": on(3) && on(2)},
-                "cross_entropy": cross, "attention_backend": backend,
-                "fused_gradient_accumulation": on(4), "hidden_dropout": if on(5) { 0.1 } else { 0.0 },
-                "overlap": {"grad_reduce": on(6), "param_gather": on(6) && on(2) && on(7), "p2p": on(8)},
-                "moe": moe,
-                "attention_mask": on(11),
-            },
-            "run": {"steps": 10, "seed": seed, "lr": lr, "min_lr": lr / 8.0, "lr_schedule": schedule, "warmup_steps": 2},
-        })
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
     #[test]
-    fn any_plan_comes_back(value in settings()) {
+    fn any_plan_comes_back(value in settings::megatron()) {
         prop_assert!(check(&value).is_ok(), "{}\n{:?}", value, check(&value).err());
     }
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::settings::TITAN_MODELS;
 use super::*;
 use crate::import::Job;
 use crate::torchtitan::{self, import_torchtitan_job};
@@ -14,13 +15,6 @@ use planner::wire::PlanFile;
 /// Versions of torchtitan.
 const VERSIONS: [Framework; 3] =
     [Framework::Torchtitan03, Framework::Torchtitan02, Framework::TorchtitanMain];
-/// Presets, and what torchtitan calls them.
-const MODELS: [(&str, &str, &str); 4] = [
-    ("llama-3-8b", "llama3", "8B"),
-    ("llama-3-70b", "llama3", "70B"),
-    ("qwen3-30b-a3b", "qwen3", "30B-A3B"),
-    ("deepseek-v2-lite", "deepseek_v3", "16B"),
-];
 
 /// The options, and whether they say all of the plan.
 fn options(plan: &Plan) -> (Vec<String>, bool) {
@@ -90,7 +84,7 @@ fn check(value: &Value, version: Framework) -> Result<bool, String> {
     };
     let preset = value["model"]["preset"].as_str().unwrap_or_default();
     let (_, name, flavour) =
-        MODELS.into_iter().find(|(id, ..)| *id == preset).ok_or("torchtitan has no such model")?;
+        TITAN_MODELS.into_iter().find(|(id, ..)| *id == preset).ok_or("torchtitan has no such model")?;
     let mut tree = json!({"model": {"name": name, "flavor": flavour}});
     if version != Framework::Torchtitan02 {
         tree["()"] = "Trainer.Config".into();
@@ -121,7 +115,7 @@ fn base() -> Value {
 #[test]
 fn plans_come_back_in_every_version() {
     for version in VERSIONS {
-        for (preset, ..) in MODELS {
+        for (preset, ..) in TITAN_MODELS {
             let mut value = base();
             value["model"]["preset"] = preset.into();
             assert_eq!(check(&value, version), Ok(true), "{preset} {version:?}");
@@ -167,70 +161,10 @@ fn another_framework_is_said() {
     assert!(text.contains("--training.local_batch_size"), "{text}");
 }
 
-prop_compose! {
-    pub(super) fn settings()(
-        model in prop::sample::select(MODELS.map(|(preset, ..)| preset).to_vec()),
-        tp in prop::sample::select(vec![1_u64, 2, 4]),
-        pp in prop::sample::select(vec![1_u64, 2, 4]),
-        vpp in prop::sample::select(vec![1_u64, 2, 4]),
-        cp in prop::sample::select(vec![1_u64, 2]),
-        ep in prop::sample::select(vec![1_u64, 2, 8]),
-        replicas in prop::sample::select(vec![1_u64, 2, 4]),
-        micro in prop::sample::select(vec![1_u64, 2]),
-        batch in prop::sample::select(vec![64_u64, 128, 256]),
-        schedule in prop::sample::select(vec![None, Some("gpipe"), Some("zbv")]),
-        reshard in prop::sample::select(vec!["default", "always", "never"]),
-        kind in prop::sample::select(vec!["none", "selective", "full"]),
-        graphs in prop::sample::select(vec!["none", "iteration"]),
-        fall in prop::sample::select(vec!["constant", "linear", "cosine"]),
-        clip in prop::sample::select(vec![0.0, 0.5, 1.0]),
-        eighths in 0_u32..9,
-        steps in 1_u64..100_000,
-        seed in any::<u32>(),
-        bits in any::<u16>(),
-    ) -> Value {
-        let on = |bit: u16| bits >> bit & 1 == 1;
-        let recompute = match kind {
-            "full" => json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
-            kind => json!({"granularity": kind}),
-        };
-        let mut layout = json!({
-            "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "dp_replicate": replicas,
-            "fsdp": {
-                "reshard_after_forward": reshard, "checkpoint_selects": "matmuls", "compile": on(1),
-                "sharded_dtype": if on(2) { "fp32" } else { "bf16" }, "offload": if on(3) { "cpu" } else { "none" },
-            },
-        });
-        if tp > 1 {
-            layout["sp"] = on(0).into();
-        }
-        if let Some(schedule) = schedule {
-            layout["schedule"] = schedule.into();
-        }
-        if on(4) && vpp == 1 {
-            layout["account_for_embedding"] = on(5).into();
-            layout["account_for_loss"] = on(6).into();
-        }
-        json!({
-            "version": 1, "model": {"preset": model}, "runtime": "fsdp2",
-            "cluster": {"gpu": "h100-sxm", "nodes": 4, "gpus_per_node": 8},
-            "layout": layout,
-            "training": {
-                "seq_len": 4096, "micro_batch_size": micro, "global_batch_size": batch, "recompute": recompute,
-                "cuda_graphs": graphs, "dtype": if on(7) { "bf16" } else { "fp32" },
-            },
-            "run": {
-                "steps": steps, "seed": seed, "lr_schedule": fall, "min_lr": 3e-4 * f64::from(eighths) / 8.0,
-                "clip_grad": clip, "warmup_steps": if on(8) { steps / 2 } else { 0 },
-            },
-        })
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
     #[test]
-    fn any_plan_comes_back(value in settings()) {
+    fn any_plan_comes_back(value in settings::fsdp2()) {
         for version in VERSIONS {
             prop_assert!(check(&value, version).is_ok(), "{}\n{:?}", value, check(&value, version).err());
         }
