@@ -7,7 +7,7 @@ mod evaluation;
 mod ranks;
 mod training;
 
-pub use checkpoints::{Checkpoints, USUAL_SECONDS};
+pub use checkpoints::Checkpoints;
 pub use data_files::{data_files, megatron_files};
 pub use documents::Documents;
 pub use evaluation::Evaluation;

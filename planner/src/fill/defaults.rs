@@ -359,7 +359,9 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
     let nvlink_domain = fill.number_or("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain);
     let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
     fill.real("cluster.nic_gbps", Some(nic_gbps));
-    let oversubscription = fill.real("cluster.oversubscription", cluster.oversubscription).unwrap_or(1.0);
+    let oversubscription = fill
+        .real("cluster.oversubscription", cluster.oversubscription)
+        .unwrap_or_else(|| Setting::usual_of("cluster.oversubscription"));
     let failed = cluster.failed.get_or_insert_default().clone();
     let own_capacity_bytes = fill_memory(fill, cluster.memory_gib, gpu);
     for (field, value) in [

@@ -32,7 +32,7 @@ pub(super) fn fill_fsdp(
     let outer = fill.choice("layout.fsdp.outer_strategy", &mut fsdp.outer_strategy);
     let reshard = fill.usual("layout.fsdp.reshard_after_forward", &mut fsdp.reshard_after_forward);
     let mut settings = FsdpSettings {
-        strategy: strategy.unwrap_or_default(),
+        strategy: strategy.unwrap_or(Strategy::USUAL),
         outer_optim: outer == "optim",
         reshard: fill_reshard(fill, &reshard),
         ..FsdpSettings::default()

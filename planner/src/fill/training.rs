@@ -106,7 +106,7 @@ pub(super) fn fill_training(
         fused_gradient_accumulation: fill.or(
             "training.fused_gradient_accumulation",
             &mut training.fused_gradient_accumulation,
-            runtime.facts().fuses_gradient_accumulation,
+            Setting::is_usual_under("training.fused_gradient_accumulation", runtime.facts()),
         ),
         cuda_graphs: fill.usual("training.cuda_graphs", &mut training.cuda_graphs),
         cuda_graph_modules: fill.names(

@@ -78,7 +78,7 @@ impl FsdpSettings {
 impl Default for FsdpSettings {
     fn default() -> Self {
         FsdpSettings {
-            strategy: Strategy::default(),
+            strategy: Strategy::USUAL,
             outer_optim: false,
             reshard: Reshard::default(),
             sharded_dtype: Dtype::Fp32,

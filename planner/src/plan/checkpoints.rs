@@ -1,7 +1,6 @@
 //! When the worker saves.
 
-/// Seconds between checkpoints where nobody says, and nothing tells how often a run should save.
-pub const USUAL_SECONDS: f64 = 1800.0;
+use crate::wire::Setting;
 
 /// When the worker saves what it trains, and what of that it keeps. It saves at the end and when it is stopped, too.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,8 +16,13 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
+    /// Seconds between checkpoints where nobody says, and nothing tells how often a run should save.
+    pub fn usual_seconds() -> f64 {
+        Setting::usual_of("run.checkpoint.every_s")
+    }
+
     /// Seconds between checkpoints of a worker that nobody tells how often to save; none where steps alone are said.
     pub fn seconds(&self) -> Option<f64> {
-        self.every_seconds.or_else(|| self.every_steps.is_none().then_some(USUAL_SECONDS))
+        self.every_seconds.or_else(|| self.every_steps.is_none().then(Checkpoints::usual_seconds))
     }
 }

@@ -6,7 +6,7 @@ use super::layout::broken_at;
 use super::shape::Shape;
 use crate::finding::Finding;
 use crate::plan::Plan;
-use crate::runtime::Readers;
+use crate::runtime::{Counted, Readers};
 use crate::settings::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, Granularity, OfRow, OptimizerKind, Precision,
     Usual,
@@ -66,11 +66,8 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
         let value = path.split('.').try_fold(&said, |place, key| place.get(key))?;
         let is_set = match setting.usual {
             _ if value.is_null() => false,
-            Usual::Rule if path == "training.fused_gradient_accumulation" => {
-                *value != facts.fuses_gradient_accumulation
-            }
             // What one runtime is told is filled for that one alone.
-            Usual::Rule => !is_read,
+            Usual::Rule => setting.usual_under.map_or(!is_read, |is_on| *value != is_on(facts)),
             usual => *value != Value::of(usual),
         };
         let why = if !is_set || (!is_read && !is_told(readers)) {
@@ -83,8 +80,8 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
             "is recorded, and nothing computes with it yet: the answer is that of its default".to_owned()
         };
         // Of what a rule refuses nothing more is said.
-        let is_more =
-            is_read && if lacked.is_none() { is_counted_alike(plan, path) } else { broken_at(&shape, path) };
+        let is_more = is_read
+            && if lacked.is_none() { is_counted_alike(plan, counted) } else { broken_at(&shape, path) };
         (!is_more).then(|| Finding::warning(path, Value::Null, format!("{path} {why}")))
     });
     idle.collect()
@@ -95,15 +92,15 @@ fn is_told(readers: Readers) -> bool {
     !matches!(readers, Readers::Sharded | Readers::Grid | Readers::Pipelines | Readers::StateTypes)
 }
 
-/// Whether answers are right though nothing computes with a setting.
-fn is_counted_alike(plan: &Plan, path: &str) -> bool {
+/// Whether answers are right though nothing computes with what these count.
+fn is_counted_alike(plan: &Plan, counted: Counted) -> bool {
     let (training, flat_units) = (&plan.training, plan.runtime.facts().flat_units);
     let eight_bits = training.low_precision.is_some_and(|recipe| recipe != LowPrecision::Nvfp4);
-    match path {
-        // Its kernels keep and take the same.
-        "training.attention_backend" => training.attention_backend != AttentionBackend::Unfused,
-        "training.dtype" | "training.fp8_param_gather" | "layout.fsdp.keep_fp8_transpose" => {
-            // Weights of flat buffers that are gathered in 8 bits are counted so.
+    match counted {
+        // All but plain operators keep and take the same.
+        Counted::AttentionKernels => training.attention_backend != AttentionBackend::Unfused,
+        // Weights of flat buffers that are gathered in 8 bits are counted so.
+        Counted::EightBits => {
             training.low_precision.is_none() || flat_units && training.fp8_param_gather && eight_bits
         }
         _ => false,

@@ -105,6 +105,8 @@ pub enum Counted {
     MegatronCore,
     /// Those of frameworks, not of the worker.
     Frameworks,
+    /// Those in which each kernel of attention keeps tensors of its own.
+    AttentionKernels,
     /// Those with copies of weights in 8 bits beside those in the compute type.
     EightBits,
     /// Those with tensor-parallel collectives behind compute.

@@ -30,7 +30,7 @@ pub(super) const FACTS: Facts = Facts {
     reduced_replicas: ReducedReplicas::None,
     cores_keep_rows: false,
     lacks: &[Readers::Grid, Readers::MegatronCore],
-    not_counted: &[Counted::MegatronCore],
+    not_counted: &[Counted::MegatronCore, Counted::AttentionKernels],
     how_exact: SHARDED_HOW_EXACT,
 };
 

@@ -33,6 +33,7 @@ pub(super) const FACTS: Facts = Facts {
     lacks: &[Readers::TensorPlans, Readers::Grid, Readers::Pipelines],
     not_counted: &[
         Counted::MegatronCore,
+        Counted::AttentionKernels,
         // But where parameters are gathered in 8 bits.
         Counted::EightBits,
         Counted::TensorOverlap,

@@ -29,7 +29,13 @@ pub(super) const FACTS: Facts = Facts {
     reduced_replicas: ReducedReplicas::WithExperts,
     cores_keep_rows: true,
     lacks: &[Readers::TensorPlans],
-    not_counted: &[Counted::MegatronCore, Counted::Frameworks, Counted::EightBits, Counted::TensorOverlap],
+    not_counted: &[
+        Counted::MegatronCore,
+        Counted::AttentionKernels,
+        Counted::Frameworks,
+        Counted::EightBits,
+        Counted::TensorOverlap,
+    ],
     how_exact: "weights, gradients and optimizer state are exact, activations and transients are listed tensor by tensor; what is outside the allocator is an estimate",
 };
 

@@ -46,7 +46,7 @@ words! {
 
 words! {
     /// What is split over the sharding group: each level adds to the one before (Megatron-FSDP; FSDP2 is always the last).
-    #[derive(PartialOrd, Ord, Default)]
+    #[derive(PartialOrd, Ord)]
     pub enum Strategy {
         /// 0: nothing.
         NoShard = "no_shard",
@@ -55,12 +55,14 @@ words! {
         /// 2: gradients too.
         OptimGrads = "optim_grads",
         /// 3: parameters too.
-        #[default]
         OptimGradsParams = "optim_grads_params",
     }
 }
 
 impl Strategy {
+    /// What a plan file that says none gets.
+    pub const USUAL: Strategy = Strategy::OptimGradsParams;
+
     /// The strategy of this name, or of this level as a digit.
     pub fn parse(name: &str) -> Option<Strategy> {
         let level = name.parse::<usize>().ok();

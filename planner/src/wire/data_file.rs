@@ -38,6 +38,72 @@ tagged! {
     }
 }
 
+/// Declares the kinds of data, each with its word in a plan file and what a form calls it.
+macro_rules! kinds {
+    ($first:ident = $first_word:literal, $first_label:literal; $($kind:ident = $word:literal, $label:literal;)*) => {
+        /// What a plan file says of data.
+        pub(super) const FORM: &str =
+            concat!("kind (", $first_word, $(", ", $word,)* "), and its path or parts");
+
+        impl DataFile {
+            /// All kinds, each by its word in a plan file and what a form calls it; the first is usual.
+            pub const KINDS: &[(&'static str, &'static str)] =
+                &[($first_word, $first_label), $(($word, $label)),*];
+
+            /// The word for its kind.
+            pub const fn kind(&self) -> &'static str {
+                match self {
+                    DataFile::$first { .. } => $first_word,
+                    $(DataFile::$kind { .. } => $word,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Synthetic = "synthetic", "synthetic";
+    Text = "text", "text file";
+    Tokens = "tokens", "file of tokens, two bytes each";
+    Megatron = "megatron", "Megatron's .bin and .idx";
+    Blend = "blend", "a blend, written in the plan file";
+}
+
+impl DataFile {
+    /// The one path of data that has one.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            DataFile::Text { path } | DataFile::Tokens { path, .. } | DataFile::Megatron { path } => {
+                Some(path)
+            }
+            DataFile::Synthetic | DataFile::Blend { .. } => None,
+        }
+    }
+
+    /// The same at another path; unchanged where it has none.
+    pub fn at(mut self, other: String) -> DataFile {
+        if let DataFile::Text { path } | DataFile::Tokens { path, .. } | DataFile::Megatron { path } =
+            &mut self
+        {
+            *path = other;
+        }
+        self
+    }
+
+    /// Data of the kind with this word, at the same path where both have one; a blend is of it.
+    pub fn of_kind(self, kind: &str) -> DataFile {
+        let path = || self.path().unwrap_or_default().to_owned();
+        match kind {
+            kind if kind == self.kind() => self,
+            "text" => DataFile::Text { path: path() },
+            "tokens" => DataFile::Tokens { path: path(), dtype: TokenType::default() },
+            "megatron" => DataFile::Megatron { path: path() },
+            "blend" => DataFile::Blend { parts: vec![DataPart { weight: 1.0, data: self }] },
+            _ => DataFile::Synthetic,
+        }
+    }
+}
+
 /// A part of a blend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,4 +129,29 @@ pub enum TokenType {
     Int32,
     /// Eight bytes with a sign.
     Int64,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn kinds_are_the_words_that_are_read_and_written() {
+        let text = DataFile::Text { path: "corpus.txt".to_owned() };
+        for (word, _) in DataFile::KINDS {
+            let data = text.clone().of_kind(word);
+            assert_eq!(data.kind(), *word);
+            assert_eq!(serde_json::to_value(&data).unwrap()["kind"], *word);
+            assert_eq!(data.path().is_some(), !["synthetic", "blend"].contains(word), "{word}");
+            assert!(FORM.contains(word), "{FORM}");
+        }
+        // What is said of data holds where its kind is chosen again.
+        let tokens = json!({"kind": "tokens", "path": "a", "dtype": "uint32"});
+        let tokens: DataFile = serde_json::from_value(tokens).unwrap();
+        assert_eq!(tokens.clone().of_kind("tokens"), tokens);
+        assert_eq!(serde_json::to_value(tokens.at("b".to_owned())).unwrap()["path"], Value::from("b"));
+        assert_eq!(DataFile::Synthetic.at("b".to_owned()), DataFile::Synthetic);
+    }
 }

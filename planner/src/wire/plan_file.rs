@@ -6,10 +6,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::setting::{
-    Amount, Given, MAX_COUNT, MAX_WORLD, MOST, Part, Values, WHOLE, between, json, off, on, plan_part, real,
+    Amount, Given, MAX_COUNT, MAX_WORLD, MOST, Values, WHOLE, between, json, off, on, plan_part, real,
     switch, text, whole, word,
 };
-use super::{Choose, DataFile, Objective, SoftwareFile, TrainingFile};
+use super::{Choose, DataFile, Objective, Part, SoftwareFile, TrainingFile, data_file};
 use crate::cluster::FailedGpu;
 use crate::finding::Finding;
 use crate::json::located::{self, Located};
@@ -139,11 +139,11 @@ plan_part! {
     pub struct ClusterFile {
         /// Id of a GPU of the catalogue, or `cpu`.
         pub gpu: String = text().at(Part::Cluster, "GPU").open_if_named("gpu"),
-        /// Nodes; 1.
+        /// Nodes.
         #[serde(default)]
         pub nodes: Option<u64> =
             whole(1, MAX_WORLD).among(Values::Near).at(Part::Cluster, "Nodes").stepped().open_if_named("nodes").usual(Whole(1)),
-        /// GPUs of a node; 8.
+        /// GPUs of a node.
         #[serde(default)]
         pub gpus_per_node: Option<u64> =
             whole(1, 1024).among(Values::Near).at(Part::Cluster, "GPUs per node").stepped().usual(Whole(8)),
@@ -153,9 +153,9 @@ plan_part! {
         /// Network bandwidth per GPU in Gbit/s; from the catalogue.
         #[serde(default)]
         pub nic_gbps: Option<f64> = real(0.0).in_unit("Gbit/s").at(Part::Cluster, "Network per GPU, Gb/s").by_rule(),
-        /// How many times the network of all GPUs below a leaf switch is what leads on from it, 1 or more; 1.
+        /// How many times the network of all GPUs below a leaf switch is what leads on from it, 1 or more.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub oversubscription: Option<f64> = real(1.0).at(Part::Cluster, "Oversubscription"),
+        pub oversubscription: Option<f64> = real(1.0).at(Part::Cluster, "Oversubscription").usual(Real(1.0)),
         /// Memory of a GPU in GiB as its nameplate has it, where it is another than the catalogue's, such as 96 for an H100 of
         /// 96 GB; torch sees as much of it as of the catalogue's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,20 +185,20 @@ plan_part! {
     /// Axis sizes and how they are laid out.
     #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct LayoutFile {
-        /// GPUs that share each matrix; 1.
+        /// GPUs that share each matrix.
         pub tp: Option<u64> =
             whole(1, MAX_WORLD).in_unit("GPUs").divides(Amount::World).at(Part::Axes, "Tensor parallel").stepped().open("tp")
                 .usual(Whole(1)),
         /// Whether norms and residuals are cut over the tensor-parallel group; true when tp > 1.
         pub sp: Option<bool> = switch().at(Part::Axes, "Sequence parallel").open("sp").by_rule(),
-        /// GPUs that share a sequence; 1.
+        /// GPUs that share a sequence.
         pub cp: Option<u64> =
             whole(1, MAX_WORLD).in_unit("GPUs").divides(Amount::World).at(Part::Axes, "Context parallel").stepped().open("cp")
                 .usual(Whole(1)),
         /// How context parallelism moves keys and values; p2p (all_gather for sparse attention).
         pub cp_kind: Option<CpKind> =
             word(&CpKind::WORDS).at(Part::Ranks, "Context exchange").open("cp_kind").by_rule(),
-        /// Stages of the pipeline; 1.
+        /// Stages of the pipeline.
         pub pp: Option<u64> = whole(1, MAX_WORLD).divides(Amount::World).at(Part::Axes, "Pipeline stages").stepped().open("pp")
             .usual(Whole(1)),
         /// Model chunks of a stage; 1.
@@ -226,7 +226,7 @@ plan_part! {
         pub microbatch_group_size: Option<u64> =
             whole(1, MAX_COUNT).among(Values::Between(Amount::Stages, Amount::MicroBatches))
                 .at(Part::Stages, "Micro batches in a row").read_by(Readers::Pipelines).given(Given::Chunks),
-        /// GPUs that share the experts of a layer; 1.
+        /// GPUs that share the experts of a layer.
         pub ep: Option<u64> =
             whole(1, MAX_WORLD).in_unit("GPUs").divides(Amount::Experts).at(Part::Axes, "Expert parallel").stepped().open("ep")
                 .usual(Whole(1)),
@@ -237,11 +237,11 @@ plan_part! {
         pub dp_replicate: Option<u64> =
             whole(1, MAX_WORLD).divides(Amount::Replicas).at(Part::Shards, "Replicas").stepped().open("dp_replicate")
                 .usual(Whole(1)).read_by(Readers::Sharded),
-        /// The vocabulary is padded to a multiple of this times tp (Megatron's `make_vocab_size_divisible_by`); 128.
+        /// The vocabulary is padded to a multiple of this times tp (Megatron's `make_vocab_size_divisible_by`).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub vocab_divisible_by: Option<u64> =
             whole(1, 1 << 20).at(Part::Ranks, "Vocabulary in").usual(Whole(128)).read_by(Readers::Grid),
-        /// Order of the axes over ranks, fastest first; tp-cp-ep-dp-pp.
+        /// Order of the axes over ranks, fastest first.
         pub order: Option<String> =
             text().at(Part::Ranks, "Order of axes").open("order").usual(Word("tp-cp-ep-dp-pp")).read_by(Readers::Grid),
         /// A Hugging Face TP plan: `hf`, or a map from module pattern to style.
@@ -288,14 +288,15 @@ plan_part! {
     /// FSDP settings.
     #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct FsdpFile {
-        /// What is split over the sharding group: nothing, the optimizer's state, gradients too, parameters too; all.
+        /// What is split over the sharding group: nothing, the optimizer's state, gradients too, parameters too.
         pub strategy: Option<String> =
             word(&Strategy::WORDS).among(Values::Scale).at(Part::Shards, "Sharded").open("fsdp_strategy")
-                .usual(Word(Strategy::OptimGradsParams.name())).read_by(Readers::FlatUnits),
-        /// What is split over the outer group, `no_shard` or `optim`; no_shard.
+                .usual(Word(Strategy::USUAL.name())).read_by(Readers::FlatUnits),
+        /// What is split over the outer group, `no_shard` or `optim`.
         pub outer_strategy: Option<String> = word(&["no_shard", "optim"]).at(Part::Shards, "Sharded outside")
             .usual(Word("no_shard")).read_by(Readers::FlatUnits),
-        /// Whether gathered parameters are given back between forward and backward: `default`, `always`, `never`, or to a group of so many ranks; default.
+        /// Whether gathered parameters are given back between forward and backward: `default`, `always`, `never`, or to a group
+        /// of so many ranks.
         pub reshard_after_forward: Option<Value> =
             json(&["default", "always", "never"], "a number of ranks from 2").divides(Amount::ShardingRanks)
                 .at(Part::Shards, "Reshard after forward").usual(Word("default")).read_by(Readers::FullyShard),
@@ -320,18 +321,17 @@ plan_part! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub double_buffer: Option<bool> =
             switch().at(Part::ShardsMore, "Double buffer").by_rule().read_by(Readers::FlatUnits),
-        /// Whether communication buffers are registered with NCCL (Megatron-FSDP), which needs `double_buffer` and turns
-        /// it on; false.
+        /// Whether communication buffers are registered with NCCL (Megatron-FSDP), which needs `double_buffer` and turns it on.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub nccl_ub: Option<bool> = off().at(Part::ShardsMore, "Registered buffers").read_by(Readers::FlatUnits),
-        /// Whether the optimizer works on fp32 copies of the parameters (Megatron-FSDP); true.
+        /// Whether the optimizer works on fp32 copies of the parameters (Megatron-FSDP).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub preserve_fp32_weights: Option<bool> = on().at(Part::ShardsMore, "fp32 weights").read_by(Readers::FlatUnits),
-        /// Whether 8-bit parameters keep their transpose between uses (Megatron-FSDP); false.
+        /// Whether 8-bit parameters keep their transpose between uses (Megatron-FSDP).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub keep_fp8_transpose: Option<bool> = off().at(Part::ShardsMore, "Keep 8-bit transposes")
             .read_by(Readers::FlatUnits).counted_by(Counted::EightBits),
-        /// Whether the model is made without memory and materialised unit by unit (Megatron-FSDP); false.
+        /// Whether the model is made without memory and materialised unit by unit (Megatron-FSDP).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub init_meta: Option<bool> = off().at(Part::ShardsMore, "Meta device").read_by(Readers::FlatUnits),
         /// Type that the model's output is cast to (FSDP2); the compute type.
@@ -354,7 +354,7 @@ plan_part! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub loss_dtype: Option<Dtype> =
             word(&WHOLE).at(Part::ShardsMore, "Type of the loss").by_rule().read_by(Readers::FullyShard),
-        /// Whether the training loop holds the logits through backward (FSDP2); false.
+        /// Whether the training loop holds the logits through backward (FSDP2).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub keeps_logits: Option<bool> = off().at(Part::ShardsMore, "Logits are held").read_by(Readers::FullyShard),
         /// What selective checkpoints choose (FSDP2): `modules` to recompute, or every second of the `matmuls` to keep.
@@ -362,7 +362,7 @@ plan_part! {
         pub checkpoint_selects: Option<String> =
             word(&["modules", "matmuls"]).at(Part::ShardsMore, "Selective keeps by")
                 .usual(Word("modules")).read_by(Readers::FullyShard),
-        /// Whether layers go through torch.compile (FSDP2); false.
+        /// Whether layers go through torch.compile (FSDP2).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub compile: Option<bool> = off().at(Part::ShardsMore, "torch.compile").read_by(Readers::FullyShard),
     }
@@ -374,29 +374,28 @@ plan_part! {
     /// What the worker does with the plan.
     #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct RunFile {
-        /// Steps; 20.
+        /// Steps.
         pub steps: Option<u64> = whole(1, MAX_COUNT).at(Part::Run, "Steps").usual(Whole(20)),
-        /// Seed of initialisation and data; 1234.
+        /// Seed of initialisation and data.
         pub seed: Option<u64> = whole(0, u64::MAX).at(Part::Run, "Seed").usual(Whole(1234)),
-        /// Learning rate; 3e-4.
+        /// Learning rate.
         pub lr: Option<f64> = real(0.0).at(Part::Run, "Learning rate").usual(Real(3e-4)),
-        /// Weight decay (decoupled); 0.1.
+        /// Weight decay (decoupled).
         pub weight_decay: Option<f64> = real(0.0).at(Part::Run, "Weight decay").usual(Real(0.1)),
-        /// Norm to which gradients are clipped, 0 for none; 1.0.
+        /// Norm to which gradients are clipped, 0 for none.
         pub clip_grad: Option<f64> = real(0.0).at(Part::Run, "Clip gradient norm").usual(Real(1.0)),
-        /// Steps of linear warm-up; 0.
+        /// Steps of linear warm-up.
         pub warmup_steps: Option<u64> = whole(0, MAX_COUNT).at(Part::Run, "Warm-up steps").usual(Whole(0)),
-        /// How the learning rate goes on after the warm-up; constant.
+        /// How the learning rate goes on after the warm-up.
         pub lr_schedule: Option<LrSchedule> =
             word(&LrSchedule::WORDS).at(Part::Run, "Then the rate is").usual(Word(LrSchedule::Constant.name())),
         /// Step at which a falling learning rate reaches `min_lr`; the last step.
         pub lr_decay_steps: Option<u64> = whole(1, MAX_COUNT).at(Part::Run, "Falls until step").by_rule(),
-        /// Where a falling learning rate ends; 0.
+        /// Where a falling learning rate ends.
         pub min_lr: Option<f64> = real(0.0).at(Part::Run, "Down to").usual(Real(0.0)),
         /// Where tokens come from; made-up sequences that a model can learn.
         pub data: Option<DataFile> =
-            json(&[], "kind (synthetic, text, tokens, megatron or blend), and its path or parts").at(Part::Data, "Data")
-                .by_rule(),
+            json(&[], data_file::FORM).at(Part::Data, "Data").by_rule(),
         /// Folder of a Hugging Face model whose weights training begins with, as the ranks see it; without one they are made up.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub weights: Option<String> = text().at(Part::Data, "Begins with weights in"),
@@ -418,15 +417,15 @@ plan_part! {
     /// What is made of the ends of documents within a sequence, of data that is trained on or held out.
     #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct DocumentsFile {
-        /// Whether positions start again with each document; false.
+        /// Whether positions start again with each document.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub reset_positions: Option<bool> =
             off().at(Part::Data, "Positions start again with a document").given(Given::Documents),
-        /// Whether tokens attend to those of their own document alone; false.
+        /// Whether tokens attend to those of their own document alone.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub reset_attention: Option<bool> =
             off().at(Part::Data, "Documents don't see each other").given(Given::Documents),
-        /// Whether the loss of what is predicted from the end of a document is left out; false.
+        /// Whether the loss of what is predicted from the end of a document is left out.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub mask_eod_loss: Option<bool> =
             off().at(Part::Data, "Ends of documents predict nothing").given(Given::Documents),
@@ -453,7 +452,7 @@ plan_part! {
         /// The data; none, and nothing is evaluated.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub data: Option<DataFile> = json(&[], "as run.data").at(Part::Data, "Held-out data"),
-        /// Steps between evaluations; 100. After the last step there is one too.
+        /// Steps between evaluations. After the last step there is one too.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub every_steps: Option<u64> = whole(1, MOST).in_unit("steps").at(Part::Data, "Evaluate every steps")
             .usual(Whole(100)).given(Given::Evaluation),
@@ -484,10 +483,11 @@ plan_part! {
         /// Steps between checkpoints; none but every so many seconds.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub every_steps: Option<u64> = whole(1, MOST).in_unit("steps").at(Part::Saving, "Save every steps"),
-        /// Seconds between checkpoints; `cluster.checkpoint_interval_s`, or 1,800 where no number of steps is said (in a script, what failures and the time limit ask for).
+        /// Seconds between checkpoints, where neither `cluster.checkpoint_interval_s` nor a number of steps is said. A script saves as often
+        /// as failures and the time limit ask for.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub every_s: Option<f64> = real(1.0).in_unit("s").at(Part::Saving, "Save every seconds"),
-        /// The newest checkpoints that are kept, 0 for all; 10.
+        pub every_s: Option<f64> = real(1.0).in_unit("s").at(Part::Saving, "Save every seconds").usual(Real(1800.0)),
+        /// The newest checkpoints that are kept, 0 for all.
         #[serde(skip_serializing_if = "Option::is_none")]
         // As many as torchtitan's `keep_latest_k`.
         pub keep: Option<u64> = whole(0, MOST).at(Part::Saving, "Checkpoints kept").usual(Whole(10)),

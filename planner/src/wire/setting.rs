@@ -3,11 +3,14 @@
 //! What a field takes, what it is called and where a form has it stand there once. Ranges and words that a plan is held to, the form of
 //! the page, the axes that a search may choose, docs/settings.md and the JSON Schema of plan files all read it.
 
+use super::part::Part;
 use super::{
     CheckpointFile, ClusterFile, DocumentsFile, EvaluationFile, FsdpFile, LayoutFile, LossScaleFile,
     ModelFile, MoeFile, OffloadFile, OptimizerFile, OverlapFile, PlanFile, RecomputeFile, RunFile,
     SoftwareFile, TrainingFile,
 };
+use serde_json::Value;
+
 use crate::runtime::{Counted, Facts, Readers};
 use crate::settings::{OfRow, Usual, words};
 use crate::units::Dtype;
@@ -49,6 +52,8 @@ pub struct Setting {
     pub readers: Readers,
     /// Which runtimes' answers compute with it.
     pub counted: Counted,
+    /// Whether a switch that follows from the runtime is usually on under it; none where something else decides.
+    pub usual_under: Option<fn(&Facts) -> bool>,
     /// What else a plan says, without which it changes nothing.
     pub given: Option<Given>,
     /// Unit of its numbers; empty for what is counted, and for what is no number.
@@ -177,101 +182,6 @@ words! {
     }
 }
 
-/// A part of a form: settings that are read together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// What is trained.
-    Model,
-    /// What it is trained on.
-    Cluster,
-    /// What a cluster costs and how often it fails.
-    Costs,
-    /// Sizes of axes.
-    Axes,
-    /// What a runtime shards.
-    Shards,
-    /// How layers go to stages, and micro batches through them.
-    Stages,
-    /// How ranks stand and what they exchange.
-    Ranks,
-    /// How shards are kept and sent.
-    ShardsMore,
-    /// Runtime, batch and precision.
-    Training,
-    /// What is recomputed.
-    Recompute,
-    /// What runs in 8 and 4 bits.
-    LowPrecision,
-    /// State of the optimizer.
-    OptimizerState,
-    /// What a layer keeps and how it is computed.
-    Activations,
-    /// What hides behind compute.
-    Overlap,
-    /// Experts.
-    Experts,
-    /// CUDA graphs, and what is installed.
-    Software,
-    /// Steps, and how weights change in each.
-    Run,
-    /// Constants of the optimizer's update.
-    Update,
-    /// What losses are multiplied by.
-    LossScale,
-    /// What the worker begins with and trains on.
-    Data,
-    /// When the worker saves.
-    Saving,
-    /// No form: it is chosen elsewhere, or is for command lines alone.
-    Apart,
-}
-
-impl Part {
-    /// All of them, in the order of a form.
-    pub const ALL: [Part; 22] = [
-        Part::Model,
-        Part::Cluster,
-        Part::Costs,
-        Part::Axes,
-        Part::Shards,
-        Part::Stages,
-        Part::Ranks,
-        Part::ShardsMore,
-        Part::Training,
-        Part::Recompute,
-        Part::LowPrecision,
-        Part::OptimizerState,
-        Part::Activations,
-        Part::Overlap,
-        Part::Experts,
-        Part::Software,
-        Part::Run,
-        Part::Update,
-        Part::LossScale,
-        Part::Data,
-        Part::Saving,
-        Part::Apart,
-    ];
-
-    /// What stands above it in a form; empty for nothing.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Part::Costs => "Costs and failures",
-            Part::Stages => "Stages",
-            Part::Ranks => "Ranks and vocabulary",
-            Part::ShardsMore => "Shards",
-            Part::LowPrecision => "Low precision",
-            Part::OptimizerState => "Optimizer state",
-            Part::Activations => "Activations and kernels",
-            Part::Overlap => "Communication behind compute",
-            Part::Experts => "Experts",
-            Part::Software => "CUDA graphs and software",
-            Part::Run => "When it is run here",
-            _ => "",
-        }
-    }
-}
-
 /// A row of a whole number between two, both included.
 pub(super) const fn whole(least: u64, most: u64) -> Setting {
     of(Kind::Whole { least, most })
@@ -334,6 +244,7 @@ const fn of(kind: Kind) -> Setting {
         but: None,
         values: Values::Any,
         usual: Usual::Nothing,
+        usual_under: None,
         readers: Readers::All,
         counted: Counted::Everywhere,
         given: None,
@@ -360,6 +271,11 @@ impl Setting {
     /// The same whose value follows from the rest of a plan where nothing is said.
     pub(super) const fn by_rule(self) -> Setting {
         self.usual(Usual::Rule)
+    }
+
+    /// The same switch, usually on where this is true of the runtime.
+    pub(super) const fn usual_under(self, is_on: fn(&Facts) -> bool) -> Setting {
+        Setting { usual: Usual::Rule, usual_under: Some(is_on), ..self }
     }
 
     /// The same that some runtimes alone read.
@@ -435,6 +351,13 @@ impl Setting {
         T::of(setting.map_or(Usual::Nothing, |setting| setting.usual))
     }
 
+    /// Whether the row of the switch at a path says that it is usually on under a runtime.
+    pub(crate) fn is_usual_under(path: &str, runtime: &Facts) -> bool {
+        let is_on = Setting::at_path(path).and_then(|setting| setting.usual_under);
+        debug_assert!(is_on.is_some(), "{path} does not follow from the runtime");
+        is_on.is_some_and(|is_on| is_on(runtime))
+    }
+
     /// Whether a runtime reads the setting at a path.
     pub fn is_read(path: &str, by: &Facts) -> bool {
         Setting::at_path(path).is_none_or(|setting| by.reads(setting.readers))
@@ -476,9 +399,18 @@ impl Setting {
         Setting::all().filter(move |setting| setting.part == part)
     }
 
-    /// What it is, and what holds where nothing is said.
-    pub fn about(&self) -> &'static str {
-        self.about.trim_start()
+    /// What it is, and what holds where nothing is said, at the end of its first sentence.
+    pub fn about(&self) -> String {
+        let text = self.about.trim_start();
+        let usual = match Value::of(self.usual) {
+            Value::Null => return text.to_owned(),
+            Value::Array(_) => "none".to_owned(),
+            Value::String(word) => word,
+            other => other.to_string(),
+        };
+        let end = text.find(". ").or_else(|| text.rfind('.')).unwrap_or(text.len());
+        let (first, rest) = text.split_at(end);
+        format!("{first}; {}{rest}", usual.trim_end_matches(".0"))
     }
 
     /// Whether a whole number is in its range.

@@ -7,8 +7,9 @@ use serde::de::value::Error;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::setting::{Kind, Part, Setting};
-use super::{PlanFile, VERSION};
+use super::setting::{Kind, Setting};
+use super::{Part, PlanFile, VERSION};
+use crate::settings::Usual;
 
 /// What a field asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,6 +184,9 @@ fn rows_say_what_a_form_needs() {
         assert!(part == Part::Apart || !label.is_empty(), "{path}");
         let about = setting.about();
         assert!(about.ends_with('.') && !about.starts_with(' '), "{path}: {about}");
+        // What is usual is said once: the row adds it to what its field's comment says.
+        let is_said = !matches!(setting.usual, Usual::Nothing | Usual::Rule);
+        assert!(!is_said || about.matches("; ").count() == 1, "{path}: {about}");
         assert!(!setting.stepped || matches!(setting.kind, Kind::Whole { .. }), "{path}");
     }
     assert_eq!(

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::Calibration;
-use super::setting::{Part, json, off, plan_part, text, whole};
+use super::Part;
+use super::setting::{json, off, plan_part, text, whole};
 use crate::runtime::Counted;
 
 plan_part! {
@@ -21,7 +22,7 @@ plan_part! {
         /// Bytes of cuBLAS's workspace per handle and stream; null for the library's own.
         pub cublas_workspace_bytes: Option<u64> =
             whole(0, 1 << 40).in_unit("bytes").at(Part::Software, "cuBLAS workspace, bytes"),
-        /// Whether torch's allocator grows segments (`expandable_segments:True`); false.
+        /// Whether torch's allocator grows segments (`expandable_segments:True`).
         pub expandable_segments: Option<bool> =
             off().at(Part::Software, "Expandable segments").counted_by(Counted::MegatronCore),
         /// What the machine was measured to do; null for the constants of the time model as they are.

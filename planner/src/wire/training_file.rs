@@ -4,9 +4,10 @@
 
 use serde::Serialize;
 
+use super::Part;
 use super::setting::{
-    Amount, Given, LEAST_SCALE, MASTERS, MAX_COUNT, MAX_RATIO, MAX_WORLD, MOMENTS, Part, Values, WHOLE,
-    between, off, on, plan_part, real, switch, whole, word, words,
+    Amount, Given, LEAST_SCALE, MASTERS, MAX_COUNT, MAX_RATIO, MAX_WORLD, MOMENTS, Values, WHOLE, between,
+    off, on, plan_part, real, switch, whole, word, words,
 };
 use crate::model::MAX_LAYERS;
 use crate::runtime::{Counted, Readers};
@@ -23,42 +24,42 @@ plan_part! {
     /// Batch, precision, optimizer, recomputation.
     #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct TrainingFile {
-        /// Tokens of a sequence; 4096.
+        /// Tokens of a sequence.
         pub seq_len: Option<u64> =
             whole(1, MAX_COUNT).in_unit("tokens").among(Values::Multiples(Amount::PartsOfSequence, Some(Amount::Positions)))
                 .at(Part::Training, "Sequence length").usual(Whole(4096)),
-        /// Sequences of a micro batch; 1.
+        /// Sequences of a micro batch.
         pub micro_batch_size: Option<u64> = whole(1, 1 << 20).in_unit("sequences").divides(Amount::GlobalBatch)
                 .at(Part::Training, "Micro batch").stepped().open("micro_batch_size").usual(Whole(1)),
-        /// Sequences of a step; 256.
+        /// Sequences of a step.
         pub global_batch_size: Option<u64> =
             whole(1, MAX_COUNT).in_unit("sequences").among(Values::Multiples(Amount::SequencesAtOnce, None))
                 .at(Part::Training, "Global batch").stepped().usual(Whole(256)),
-        /// Compute type, or a low-precision recipe on top of bf16; bf16.
+        /// Compute type, or a low-precision recipe on top of bf16.
         pub dtype: Option<Precision> =
             word(&Precision::WORDS).at(Part::Training, "Precision").open_if_named("precision")
                 .usual(Word(Precision::Bf16.name())).counted_by(Counted::EightBits),
         /// Type of the main gradient buffers; fp32 (fp64 with dtype fp64).
         pub grad_dtype: Option<Dtype> = word(&WHOLE).at(Part::Training, "Gradients").by_rule(),
-        /// Whether parameters are gathered and kept in 8 bits (with a recipe of 8 bits); false.
+        /// Whether parameters are gathered and kept in 8 bits (with a recipe of 8 bits).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fp8_param_gather: Option<bool> =
             off().at(Part::LowPrecision, "Parameters too").counted_by(Counted::EightBits).given(Given::LowPrecision),
-        /// First layers that a low-precision recipe leaves in bf16; 0.
+        /// First layers that a low-precision recipe leaves in bf16.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub bf16_first_layers: Option<u64> =
             whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "First layers in bf16")
                 .usual(Whole(0)).read_by(Readers::MegatronCore).given(Given::LowPrecision),
-        /// Last layers that a low-precision recipe leaves in bf16; 0.
+        /// Last layers that a low-precision recipe leaves in bf16.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub bf16_last_layers: Option<u64> =
             whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "Last layers in bf16")
                 .usual(Whole(0)).read_by(Readers::MegatronCore).given(Given::LowPrecision),
-        /// Whether a low-precision recipe multiplies in 8 bits within attention too; false.
+        /// Whether a low-precision recipe multiplies in 8 bits within attention too.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fp8_attention: Option<bool> =
             off().at(Part::LowPrecision, "Attention too").read_by(Readers::MegatronCore).given(Given::LowPrecision),
-        /// Whether a low-precision recipe runs the output layer too; false.
+        /// Whether a low-precision recipe runs the output layer too.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fp8_output: Option<bool> =
             off().at(Part::LowPrecision, "Output layer too").read_by(Readers::MegatronCore).given(Given::LowPrecision),
@@ -72,37 +73,38 @@ plan_part! {
         /// Activations that wait on the host.
         #[serde(skip_serializing_if = "OffloadFile::is_empty")]
         pub offload: OffloadFile,
-        /// Probability of dropout on attention weights; 0.
+        /// Probability of dropout on attention weights.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub attention_dropout: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Attention dropout")
             .usual(Real(0.0)).counted_by(Counted::MegatronCore),
-        /// Probability of dropout on the residual stream; 0.
+        /// Probability of dropout on the residual stream.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub hidden_dropout: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Hidden dropout")
             .usual(Real(0.0)).counted_by(Counted::MegatronCore),
-        /// Kernel of attention; auto.
+        /// Kernel of attention.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub attention_backend: Option<AttentionBackend> =
             word(&AttentionBackend::WORDS).at(Part::Activations, "Attention kernel")
-                .usual(Word(AttentionBackend::Auto.name())).counted_by(Counted::MegatronCore),
-        /// Whose layers are used; transformer_engine.
+                .usual(Word(AttentionBackend::Auto.name())).counted_by(Counted::AttentionKernels),
+        /// Whose layers are used.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub implementation: Option<Implementation> = word(&Implementation::WORDS).at(Part::Activations, "Layers")
                 .usual(Word(Implementation::TransformerEngine.name())).counted_by(Counted::MegatronCore),
-        /// Kernel of the loss; unfused.
+        /// Kernel of the loss.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cross_entropy: Option<CrossEntropy> = word(&CrossEntropy::WORDS).at(Part::Activations, "Loss kernel")
                 .usual(Word(CrossEntropy::Unfused.name())).counted_by(Counted::MegatronCore),
         /// Whether weight gradients are added into the main gradient by the GEMM that makes them; true (false under FSDP).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fused_gradient_accumulation: Option<bool> = switch().at(Part::Activations, "Gradients added by GEMMs")
-                .by_rule().read_by(Readers::MegatronCore).counted_by(Counted::Frameworks),
-        /// What is captured as CUDA graphs; none.
+                .usual_under(|runtime| runtime.fuses_gradient_accumulation)
+                .read_by(Readers::MegatronCore).counted_by(Counted::Frameworks),
+        /// What is captured as CUDA graphs.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cuda_graphs: Option<CudaGraphs> =
             word(&CudaGraphs::WORDS).among(Values::Scale).at(Part::Software, "CUDA graphs").open("cuda_graphs")
                 .usual(Word(CudaGraphs::None.name())).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
-        /// Modules that are captured when scoped; none named.
+        /// Modules that are captured when scoped.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cuda_graph_modules: Option<Vec<String>> =
             words(GRAPH_MODULES).at(Part::Software, "Captured").given(Given::Graphs),
@@ -111,15 +113,14 @@ plan_part! {
         pub overlap: OverlapFile,
         /// MoE settings.
         pub moe: MoeFile,
-        /// Whether the dataloader makes a boolean attention mask; false.
+        /// Whether the dataloader makes a boolean attention mask.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub attention_mask: Option<bool> =
             off().at(Part::Activations, "Mask as a tensor").counted_by(Counted::MegatronCore),
-        /// Whether kernels that give the same bits every time are asked for, which some models have in plain operators only;
-        /// false.
+        /// Whether kernels that give the same bits every time are asked for, which some models have in plain operators only.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub deterministic: Option<bool> = off().at(Part::Activations, "Same bits every time"),
-        /// Whether masks and softmax of explicit scores are one kernel; true.
+        /// Whether masks and softmax of explicit scores are one kernel.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fused_softmax: Option<bool> = on().at(Part::Activations, "Fused softmax").counted_by(Counted::MegatronCore),
         /// Micro batches whose weight gradient of the output layer waits for the end of the step, 0 for all of them; none wait
@@ -141,13 +142,13 @@ plan_part! {
     /// Optimizer.
     #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct OptimizerFile {
-        /// Adam (AdamW), SGD with momentum, or Muon; adam.
+        /// Adam (AdamW), SGD with momentum, or Muon.
         pub kind: Option<OptimizerKind> =
             word(&OptimizerKind::WORDS).at(Part::Training, "Optimizer").usual(Word(OptimizerKind::Adam.name())),
-        /// Whether its state is split over the data-parallel group; true.
+        /// Whether its state is split over the data-parallel group.
         pub distributed: Option<bool> = on().at(Part::Training, "Distributed optimizer").open("distributed_optimizer")
                 .read_by(Readers::MegatronCore),
-        /// Whether the optimizer kernel reads and writes state in the types below (TransformerEngine's FusedAdam); false.
+        /// Whether the optimizer kernel reads and writes state in the types below (TransformerEngine's FusedAdam).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub precision_aware: Option<bool> = off().at(Part::OptimizerState, "Precision-aware")
             .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
@@ -163,12 +164,12 @@ plan_part! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub exp_avg_sq_dtype: Option<Dtype> =
             word(&MOMENTS).at(Part::OptimizerState, "Second moment").by_rule().read_by(Readers::StateTypes),
-        /// Part of the optimizer's state that lives on the host, 0 to 1; 0.
+        /// Part of the optimizer's state that lives on the host, 0 to 1.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub offload_fraction: Option<f64> =
             between(0.0, 1.0).at(Part::OptimizerState, "Part on the host").open_if_named("optimizer_offload")
                 .usual(Real(0.0)).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
-        /// Groups into which data parallelism is divided, each with a whole set of optimizer state; 1.
+        /// Groups into which data parallelism is divided, each with a whole set of optimizer state.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub instances: Option<u64> = whole(1, MAX_WORLD).divides(Amount::DataRanks).at(Part::OptimizerState, "Instances")
             .usual(Whole(1)).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
@@ -177,15 +178,15 @@ plan_part! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub core_master: Option<bool> =
             switch().at(Part::OptimizerState, "Masters by Megatron-Core").counted_by(Counted::MegatronCore),
-        /// Decay of the first moment; 0.9. Of Adam, and of what Muon does not update.
+        /// Decay of the first moment. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub beta1: Option<f64> =
             between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 1").usual(Real(0.9)).given(Given::Moments),
-        /// Decay of the second moment; 0.95. Of Adam, and of what Muon does not update.
+        /// Decay of the second moment. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub beta2: Option<f64> =
             between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 2").usual(Real(0.95)).given(Given::Moments),
-        /// What is added to the root of the second moment; 1e-8. Of Adam, and of what Muon does not update.
+        /// What is added to the root of the second moment. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub eps: Option<f64> = real(0.0).at(Part::Update, "Epsilon").usual(Real(1e-8)).given(Given::Moments),
         /// Momentum of SGD, 0.9, and of Muon, 0.95.
@@ -205,21 +206,21 @@ plan_part! {
         /// The scale of every step; none, and it follows what overflows.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fixed: Option<f64> = real(LEAST_SCALE).at(Part::LossScale, "Fixed loss scale").given(Given::Scaled),
-        /// The first step's scale; 65,536.
+        /// The first step's scale.
         // Torch's `GradScaler`'s, since of Megatron's 2^32 a training finds its own in some twenty steps that change nothing; the
         // rest is Megatron's.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub initial: Option<f64> =
             real(LEAST_SCALE).at(Part::LossScale, "First loss scale").usual(Real(65_536.0)).given(Given::ScaledAnew),
-        /// The smallest; 1.
+        /// The smallest.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub min: Option<f64> =
             real(LEAST_SCALE).at(Part::LossScale, "Smallest loss scale").usual(Real(1.0)).given(Given::ScaledAnew),
-        /// Steps without an overflow after which it doubles; 1,000.
+        /// Steps without an overflow after which it doubles.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub window: Option<u64> = whole(1, MAX_COUNT).in_unit("steps").at(Part::LossScale, "Loss scale grows after")
                 .usual(Whole(1000)).given(Given::ScaledAnew),
-        /// Overflows before it halves; 2.
+        /// Overflows before it halves.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub hysteresis: Option<u64> =
             whole(1, MAX_COUNT).at(Part::LossScale, "Loss scale falls after").usual(Whole(2)).given(Given::ScaledAnew),
@@ -239,19 +240,19 @@ plan_part! {
     /// Recomputation of activations.
     #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct RecomputeFile {
-        /// Nothing, the modules named (selective) or whole layers (full); none.
+        /// Nothing, the modules named (selective) or whole layers (full).
         pub granularity: Option<Granularity> =
             word(&Granularity::WORDS).among(Values::Scale).at(Part::Recompute, "Recompute").open("recompute")
                 .usual(Word(Granularity::None.name())),
         /// Modules recomputed when selective.
         pub modules: Option<Vec<String>> =
             words(RECOMPUTE_MODULES).at(Part::Recompute, "Recomputed modules").given(Given::Selective),
-        /// Whether every so many layers are a checkpoint (`uniform`), or so many layers of each chunk are (`block`), when full; uniform.
+        /// Whether every so many layers are a checkpoint (`uniform`), or so many layers of each chunk are (`block`), when full.
         pub method: Option<String> =
             word(&["uniform", "block"]).at(Part::Recompute, "Method").usual(Word("uniform")).given(Given::Full),
         /// Layers per checkpoint (uniform) or checkpointed layers per chunk (block).
         pub num_layers: Option<u64> = whole(1, MAX_LAYERS).at(Part::Recompute, "Layers").by_rule().given(Given::Full),
-        /// Whether what full recomputation saves is split over tensor-parallel ranks; false.
+        /// Whether what full recomputation saves is split over tensor-parallel ranks.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub distribute_saved_activations: Option<bool> = off().at(Part::Recompute, "Split what is saved")
             .read_by(Readers::MegatronCore).counted_by(Counted::Frameworks).given(Given::Full),
@@ -264,12 +265,12 @@ plan_part! {
     /// Saved activations that wait on the host between forward and backward.
     #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct OffloadFile {
-        /// Modules whose saved tensors are moved; none.
+        /// Modules whose saved tensors are moved.
         pub modules: Option<Vec<String>> = words(OFFLOAD_MODULES).at(Part::Activations, "Waiting on the host")
                 .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
-        /// Part of their bytes that is moved, 0 to 1; 1.
+        /// Part of their bytes that is moved, 0 to 1.
         pub fraction: Option<f64> = between(0.0, 1.0).at(Part::Activations, "Part of their bytes").usual(Real(1.0)),
-        /// First layers of which all that is saved is moved; 0.
+        /// First layers of which all that is saved is moved.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub layers: Option<u64> =
             whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersButOne)).at(Part::Activations, "Whole layers on the host")
@@ -290,19 +291,19 @@ plan_part! {
     /// Communication that hides behind compute.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct OverlapFile {
-        /// Reduction of gradients behind backward; true.
+        /// Reduction of gradients behind backward.
         pub grad_reduce: Option<bool> = on().at(Part::Overlap, "Gradients"),
         /// Gathering of parameters behind forward; true (false without a distributed optimizer).
         pub param_gather: Option<bool> = switch().at(Part::Overlap, "Parameters").by_rule(),
-        /// Collectives of tensor parallelism behind the GEMMs next to them; false.
+        /// Collectives of tensor parallelism behind the GEMMs next to them.
         pub tp: Option<bool> =
             off().at(Part::Overlap, "Tensor parallel").open("tp_overlap").counted_by(Counted::TensorOverlap),
-        /// All-to-all of expert parallelism behind another micro batch; false.
+        /// All-to-all of expert parallelism behind another micro batch.
         pub ep: Option<bool> = off().at(Part::Overlap, "Expert parallel").open("ep_overlap")
             .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts),
-        /// Sends between pipeline stages behind compute; true.
+        /// Sends between pipeline stages behind compute.
         pub p2p: Option<bool> = on().at(Part::Overlap, "Pipeline sends"),
-        /// Weight gradients wait until the all-to-all has something to hide behind; false.
+        /// Weight gradients wait until the all-to-all has something to hide behind.
         pub delay_wgrad: Option<bool> =
             off().at(Part::Overlap, "Delayed gradients").read_by(Readers::MegatronCore).given(Given::Experts),
     }
@@ -321,14 +322,14 @@ plan_part! {
     /// MoE settings.
     #[derive(Debug, Clone, PartialEq, Default, Serialize)]
     pub struct MoeFile {
-        /// How tokens get to their experts; alltoall.
+        /// How tokens get to their experts.
         pub dispatcher: Option<Dispatcher> = word(&Dispatcher::WORDS).at(Part::Experts, "Dispatcher").open("dispatcher")
                 .usual(Word(Dispatcher::AllToAll.name())).given(Given::Experts),
-        /// Library of the flex dispatcher; deepep.
+        /// Library of the flex dispatcher.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub backend: Option<FlexBackend> = word(&FlexBackend::WORDS).at(Part::Experts, "Flex library")
             .usual(Word(FlexBackend::DeepEp.name())).given(Given::Flex),
-        /// Tokens of the busiest rank over the mean; 1.0.
+        /// Tokens of the busiest rank over the mean.
         pub load_imbalance: Option<f64> =
             real(1.0).at(Part::Experts, "Load imbalance").usual(Real(1.0)).given(Given::Experts),
         /// Whether more tokens may come to a rank than `load_imbalance` says, so that the likely range allows for them; true
@@ -341,13 +342,13 @@ plan_part! {
         /// Tokens that an expert takes over the mean; null drops none.
         pub capacity_factor: Option<f64> = between(0.0, MAX_RATIO).but(0.0).at(Part::Experts, "Capacity factor")
                 .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts),
-        /// Whether every expert's input is padded to its capacity; false.
+        /// Whether every expert's input is padded to its capacity.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub pad_to_capacity: Option<bool> = off().at(Part::Experts, "Pad to capacity").given(Given::Capacity),
-        /// Whether a rank's experts run as one grouped GEMM; true.
+        /// Whether a rank's experts run as one grouped GEMM.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub grouped_gemm: Option<bool> = on().at(Part::Experts, "Grouped GEMM").given(Given::Experts),
-        /// Whether shared experts run while tokens travel to the routed ones; false.
+        /// Whether shared experts run while tokens travel to the routed ones.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub shared_expert_overlap: Option<bool> = off().at(Part::Experts, "Overlap shared")
             .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts),
@@ -355,7 +356,7 @@ plan_part! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fused_activation: Option<bool> =
             switch().at(Part::Experts, "Fused activation").by_rule().given(Given::Experts),
-        /// Whether sorting of tokens is one kernel; false.
+        /// Whether sorting of tokens is one kernel.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub permute_fusion: Option<bool> = off().at(Part::Experts, "Fused sorting").given(Given::Experts),
     }

@@ -1,7 +1,7 @@
 //! What the worker trains on, and what it holds out.
 
 use leptos::prelude::*;
-use planner::wire::{DataFile, DataPart, Setting, TokenType};
+use planner::wire::{DataFile, Setting};
 
 use super::choice::Select;
 use super::entry::TextRow;
@@ -9,25 +9,9 @@ use super::{FieldRow, hint};
 use crate::state::paths;
 use crate::state::store;
 
-/// The word for a kind of data in a plan file.
-fn kind_of_data(data: &DataFile) -> &'static str {
-    match data {
-        DataFile::Synthetic => "synthetic",
-        DataFile::Text { .. } => "text",
-        DataFile::Tokens { .. } => "tokens",
-        DataFile::Megatron { .. } => "megatron",
-        DataFile::Blend { .. } => "blend",
-    }
-}
-
-/// The one path of data that has one.
-fn path_of_data(data: &DataFile) -> Option<String> {
-    match data {
-        DataFile::Text { path } | DataFile::Tokens { path, .. } | DataFile::Megatron { path } => {
-            Some(path.clone())
-        }
-        DataFile::Synthetic | DataFile::Blend { .. } => None,
-    }
+/// The path of data.
+fn path_of(data: Option<&DataFile>) -> String {
+    data.and_then(DataFile::path).unwrap_or_default().to_owned()
 }
 
 /// The data that is held out: a file of the kind that is trained on.
@@ -36,17 +20,12 @@ pub fn HeldOut(setting: &'static Setting) -> impl IntoView {
     let store = store();
     let field = setting.path;
     let edit = Callback::new(move |path: String| {
-        let data = match &store.said_now().run.data {
-            _ if path.trim().is_empty() => None,
-            Some(DataFile::Text { .. }) => Some(DataFile::Text { path }),
-            Some(DataFile::Tokens { dtype, .. }) => Some(DataFile::Tokens { path, dtype: *dtype }),
-            _ => Some(DataFile::Megatron { path }),
-        };
+        let trained_on = store.said_now().run.data.clone().filter(|data| data.path().is_some());
+        let kind = trained_on.unwrap_or_else(|| DataFile::Megatron { path: String::new() });
+        let data = (!path.trim().is_empty()).then(|| kind.at(path));
         store.edit(field, |plan| plan.run.evaluation.data = data);
     });
-    let text = Signal::derive(move || {
-        store.said().run.evaluation.data.as_ref().and_then(path_of_data).unwrap_or_default()
-    });
+    let text = Signal::derive(move || path_of(store.said().run.evaluation.data.as_ref()));
     view! { <TextRow path=field label=setting.label hint=hint(setting) text=text typed=edit/> }
 }
 
@@ -56,47 +35,22 @@ pub fn DataChoice(setting: &'static Setting) -> impl IntoView {
     const FILE: &str = "run.data.path";
     let store = store();
     let field = setting.path;
-    let current =
-        Signal::derive(move || store.said().run.data.as_ref().map_or("synthetic", kind_of_data).to_owned());
+    let current = Signal::derive(move || {
+        let said = store.said();
+        let kind = said.run.data.as_ref().map_or(DataFile::Synthetic.kind(), DataFile::kind);
+        kind.to_owned()
+    });
     let choose = move |kind: String| {
-        let path = store.said_now().run.data.as_ref().and_then(path_of_data).unwrap_or_default();
-        let data = match kind.as_str() {
-            "text" => DataFile::Text { path },
-            "tokens" => DataFile::Tokens { path, dtype: TokenType::default() },
-            "megatron" => DataFile::Megatron { path },
-            // What else it is of is written in the plan file.
-            "blend" => {
-                let data = store.said_now().run.data.clone().unwrap_or(DataFile::Synthetic);
-                let is_one = matches!(data, DataFile::Blend { .. });
-                if is_one { data } else { DataFile::Blend { parts: vec![DataPart { weight: 1.0, data }] } }
-            }
-            _ => DataFile::Synthetic,
-        };
-        store.edit(field, |plan| plan.run.data = Some(data));
+        let data = store.said_now().run.data.clone().unwrap_or(DataFile::Synthetic);
+        store.edit(field, |plan| plan.run.data = Some(data.of_kind(&kind)));
     };
-    let options = [
-        ("synthetic", "synthetic"),
-        ("text", "text file"),
-        ("tokens", "file of tokens, two bytes each"),
-        ("megatron", "Megatron's .bin and .idx"),
-        ("blend", "a blend, written in the plan file"),
-    ];
-    let options = options.map(|(kind, text)| (kind.to_owned(), text.to_owned())).to_vec();
-    let path =
-        Signal::derive(move || store.said().run.data.as_ref().and_then(path_of_data).unwrap_or_default());
+    let options =
+        DataFile::KINDS.iter().map(|(kind, text)| ((*kind).to_owned(), (*text).to_owned())).collect();
+    let path = Signal::derive(move || path_of(store.said().run.data.as_ref()));
     let has_path =
-        Memo::new(move |_| store.said().run.data.as_ref().is_some_and(|data| path_of_data(data).is_some()));
+        Memo::new(move |_| store.said().run.data.as_ref().is_some_and(|data| data.path().is_some()));
     let edit = Callback::new(move |path: String| {
-        store.edit(FILE, |plan| {
-            if let Some(
-                DataFile::Text { path: own }
-                | DataFile::Tokens { path: own, .. }
-                | DataFile::Megatron { path: own },
-            ) = &mut plan.run.data
-            {
-                *own = path;
-            }
-        });
+        store.edit(FILE, |plan| plan.run.data = plan.run.data.take().map(|data| data.at(path)));
     });
     view! {
         <FieldRow path=field label=setting.label hint=hint(setting)>

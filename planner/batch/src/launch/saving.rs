@@ -8,7 +8,7 @@ use super::options::Mode;
 use super::writer::Writer;
 use crate::shell;
 use planner::finding::Finding;
-use planner::plan::{Plan, USUAL_SECONDS};
+use planner::plan::{Checkpoints, Plan};
 use planner::time;
 
 /// Checkpoints that a job has at least before its time limit where neither plan nor site say how often.
@@ -62,7 +62,7 @@ impl Writer<'_> {
             .or(plan.file.cluster.checkpoint_interval_s)
             .filter(|seconds| *seconds > 0.0)
             .or_else(|| time::goodput(plan).map(|goodput| goodput.checkpoint_interval_s))
-            .unwrap_or_else(|| USUAL_SECONDS.min(limit / FEWEST_BEFORE_LIMIT));
+            .unwrap_or_else(|| Checkpoints::usual_seconds().min(limit / FEWEST_BEFORE_LIMIT));
         let asked = plan.run.checkpoint.and_then(|checkpoint| checkpoint.every_steps);
         let every = match (self.site.save_every.or(asked), step) {
             (Some(every), _) => every,
