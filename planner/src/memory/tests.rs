@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{answer, assumptions, peak_ranges};
+use super::{LayerTerms, Saver, answer, assumptions, peak_ranges};
 use crate::parse::parse_plan;
 use crate::plan::Plan;
 use crate::wire::RankClass;
@@ -55,6 +55,23 @@ fn check(base: Value, change: Value, phase_name: &str, added: i64) {
 const TOKENS: i64 = 2 * 1024;
 const HIDDEN: i64 = 512;
 const WORDS: i64 = 4096 / 2;
+
+#[test]
+fn an_mlp_keeps_what_its_operators_read() {
+    let of = |gated: bool, fused: bool| {
+        let plan = plan_of(|plan| {
+            plan["model"]["architecture"]["gated"] = gated.into();
+            plan["training"]["moe"] = json!({"fused_activation": fused});
+        });
+        let layer = LayerTerms::new(&plan).layer(plan.model.layer_kind(0));
+        u64::from(layer.saved.get(Saver::Mlp))
+    };
+    // What each first matrix gives and what the last reads, half of 2,048 columns in two bytes; where the product with the gate
+    // is an operator of its own, the activated gate too.
+    let tensor = 2 * TOKENS as u64 * 1024;
+    assert_eq!([of(true, true), of(true, false)], [3 * tensor, 4 * tensor]);
+    assert_eq!([of(false, true), of(false, false)], [2 * tensor; 2]);
+}
 
 #[test]
 fn waiting_gradients_of_the_output_layer() {
