@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::documents::fill_documents;
 use super::evaluation::fill_evaluation;
-use crate::cluster::{Cluster, Gpu};
+use crate::cluster::Gpu;
 use crate::fill::checkpoints::fill_checkpoints;
+use crate::fill::cluster::fill_cluster;
 use crate::fill::fsdp::{fill_fsdp, fill_tp_plan};
 use crate::fill::recipe::Taken;
 use crate::fill::training::{fill_software, fill_training};
@@ -24,10 +25,7 @@ use crate::runtime::Runtime;
 use crate::settings::{CpKind, OfRow, Schedule};
 use crate::software::Named;
 use crate::units::Dtype;
-use crate::wire::{DataFile, FrameworkAnswer, Kind, LayoutFile, MAX_WORLD, PlanFile, Setting, TrainingFile};
-
-/// Most GPUs that are joined by links inside a node.
-const BOARD: u64 = 8;
+use crate::wire::{DataFile, FrameworkAnswer, Kind, LayoutFile, PlanFile, Setting, TrainingFile};
 
 /// Paths of `training` that are part of the model.
 const FORCE_BALANCE: &str = "training.moe.force_balance";
@@ -36,7 +34,7 @@ const MTP: &str = "training.mtp_layers";
 pub(super) struct Filler<'a> {
     pub(super) findings: &'a mut Vec<Finding>,
     assumed: &'a mut Vec<String>,
-    out_of_range: bool,
+    pub(super) out_of_range: bool,
 }
 
 /// How much was said at some point: findings and assumed fields.
@@ -336,73 +334,6 @@ fn settle(
     plan.software.others_recipe = recipe.is_others();
     fill.assumed.extend(set.keys().map(|path| (*path).to_owned()));
     recipe.answer(set)
-}
-
-fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {
-    let cluster = &mut file.cluster;
-    let per_node =
-        cluster.gpus_per_node.unwrap_or_else(|| Setting::usual_of("cluster.gpus_per_node")).clamp(1, 1024);
-    let nodes = fill.usual("cluster.nodes", &mut cluster.nodes);
-    let nodes = fill.within("cluster.nodes", nodes, 1, MAX_WORLD / per_node);
-    if let (None, Some(count)) = (cluster.gpus_per_node, gpu.node_gpus) {
-        let message = format!(
-            "nodes of {} have {count} GPUs, and {per_node} are taken for none is said: write cluster.gpus_per_node, and cluster.nodes as many",
-            gpu.title
-        );
-        let finding = Finding::warning("cluster.gpus_per_node", per_node, message).rule("GPU catalogue");
-        fill.findings.push(finding.nearest([count]));
-    }
-    let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node);
-    // A board's links end with its node; those of a rack go on.
-    let domain =
-        if gpu.nvlink_domain <= BOARD { gpu.nvlink_domain.min(gpus_per_node) } else { gpu.nvlink_domain };
-    let nvlink_domain = fill.number_or("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain);
-    let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
-    fill.real("cluster.nic_gbps", Some(nic_gbps));
-    let oversubscription = fill
-        .real("cluster.oversubscription", cluster.oversubscription)
-        .unwrap_or_else(|| Setting::usual_of("cluster.oversubscription"));
-    let failed = cluster.failed.get_or_insert_default().clone();
-    let own_capacity_bytes = fill_memory(fill, cluster.memory_gib, gpu);
-    for (field, value) in [
-        ("cluster.price_per_gpu_hour", cluster.price_per_gpu_hour),
-        ("cluster.gpu_mtbf_hours", cluster.gpu_mtbf_hours),
-        ("cluster.checkpoint_interval_s", cluster.checkpoint_interval_s),
-        ("cluster.restart_s", cluster.restart_s),
-    ] {
-        fill.real(field, value);
-    }
-    Cluster {
-        gpu,
-        nodes,
-        gpus_per_node,
-        nvlink_domain,
-        nic_gbps,
-        oversubscription,
-        own_capacity_bytes,
-        failed,
-    }
-}
-
-/// Bytes that torch sees of a GPU whose capacity the plan says.
-fn fill_memory(fill: &mut Filler<'_>, memory_gib: Option<f64>, gpu: &'static Gpu) -> Option<u64> {
-    const FIELD: &str = "cluster.memory_gib";
-    /// Most GiB of a GPU; more than any has.
-    const MOST: f64 = 4096.0;
-    let memory_gib = memory_gib?;
-    let wrong = match gpu.capacity_bytes {
-        None => format!(
-            "{FIELD} is a GPU's, and {} is none: its ranks live in the memory of the machine; leave it out",
-            gpu.id
-        ),
-        Some(_) if !(1.0..=MOST).contains(&memory_gib) => {
-            fill.out_of_range = true;
-            format!("{FIELD} is {memory_gib}; it must be between 1 and {MOST}, such as 96 for a GPU of 96 GB")
-        }
-        Some(_) => return gpu.capacity_of(memory_gib),
-    };
-    fill.findings.push(Finding::error(FIELD, memory_gib, wrong).rule("range of plan files"));
-    None
 }
 
 /// A router that spreads tokens whatever it has learned is part of the model, and a plan can ask for one.

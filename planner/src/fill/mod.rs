@@ -2,6 +2,7 @@
 
 mod batch;
 mod checkpoints;
+mod cluster;
 mod defaults;
 mod documents;
 mod evaluation;
