@@ -119,9 +119,9 @@ mod tests {
         assert_eq!(read("{}").unwrap(), FsdpFile::default());
         assert_eq!(read(&serde_json::to_string(&some).unwrap()).unwrap(), some);
         let error = |text: &str| read(text).unwrap_err().to_string();
-        insta::assert_snapshot!(error("[]"), @"invalid type: sequence, expected struct FsdpFile at line 1 column 0");
-        insta::assert_snapshot!(error(r#"{"compile": 1}"#), @"invalid type: integer `1`, expected a boolean at line 1 column 13");
-        insta::assert_snapshot!(error(r#"{"compile": true, "compile": true}"#), @"duplicate field `compile` at line 1 column 27");
+        assert!(error("[]").starts_with("invalid type: sequence, expected struct FsdpFile at "));
+        assert!(error(r#"{"compile": 1}"#).starts_with("invalid type: integer `1`, expected a boolean at "));
+        assert!(error(r#"{"compile": true, "compile": true}"#).starts_with("duplicate field `compile` at "));
         let unknown = serde_json::from_str::<LayoutFile>(r#"{"tpp": 1}"#).unwrap_err().to_string();
         assert!(unknown.starts_with("unknown field `tpp`, expected one of `tp`, `sp`, "), "{unknown}");
     }
