@@ -286,6 +286,11 @@ impl Sink {
         self.only_first && (self.only_fitting || self.fits.first.is_some())
     }
 
+    /// Counts a candidate that is too large, and not the smallest.
+    pub(super) fn count_too_large(&mut self) {
+        self.valid += 1;
+    }
+
     /// Whether so many bytes are more than the GPU has.
     #[inline]
     pub(super) fn is_too_large(&self, bytes: u64) -> bool {

@@ -307,6 +307,8 @@ impl Grids<'_> {
         let subspace = self.subspace;
         let Some(pipes) = subspace.pipes.get(stages) else { return };
         let mut states: Vec<Option<States>> = vec![None; pipes.len()];
+        // Of each pipeline with each set, whether a smaller micro batch was too large already.
+        let mut too_large = vec![vec![false; subspace.recompute.len()]; pipes.len()];
         for (place, &micro_batch) in subspace.micro_batches.iter().enumerate() {
             let times = match batches.get(place) {
                 Some(Batch::Closed) => continue,
@@ -335,10 +337,11 @@ impl Grids<'_> {
             }
             self.refuse_pipes(stages);
             for (number, pipe) in pipes.iter().enumerate() {
-                if let Some(states) = states.get_mut(same_stages(pipes, number)) {
+                let place = same_stages(pipes, number);
+                if let (Some(states), Some(too_large)) = (states.get_mut(place), too_large.get_mut(number)) {
                     let known = known.rows.get(stages).and_then(|row| row.get(number));
                     let timed = times.zip(known).map(|((clock, times), stages)| (clock, times, stages));
-                    self.pipe((stages, number), pipe, timed, states);
+                    self.pipe((stages, number), pipe, timed, (states, too_large));
                 }
             }
         }
@@ -377,7 +380,7 @@ impl Grids<'_> {
         (stages, number): (usize, usize),
         pipe: &Pipe,
         times: Option<(&Clock, &Times, &Stages)>,
-        states: &mut Option<States>,
+        (states, too_large): (&mut Option<States>, &mut [bool]),
     ) {
         let subspace = self.subspace;
         set_pipe(self.plan, pipe);
@@ -402,6 +405,11 @@ impl Grids<'_> {
             if timed.as_ref().is_some_and(|timed| self.sink.is_hopeless(timed.seconds(set))) {
                 continue;
             }
+            let Some(too_large) = too_large.get_mut(set) else { continue };
+            if *too_large {
+                self.sink.count_too_large();
+                continue;
+            }
             let candidate = Candidate { recompute: set as u16, ..self.candidate(stages, number) };
             if states.is_none() {
                 *states = States::of(self.plan);
@@ -410,6 +418,8 @@ impl Grids<'_> {
                 Some(states) => states.peak(self.plan),
                 None => Peak::of_plan(self.plan),
             };
+            // Nothing is kept of what is too large but the smallest, which no larger micro batch is.
+            *too_large = self.sink.only_first() && self.sink.is_too_large(peak.bytes);
             let (plan, values) = (&*self.plan, self.values);
             self.sink.put(
                 candidate,
