@@ -106,7 +106,11 @@ impl Search {
             let value = of(&row.settings);
             (value != of(&settings)).then(|| Pin { field: path, value }.in_words())
         };
-        let what: Vec<String> = self.open_fields(&settings).into_iter().filter_map(differs).collect();
+        let mut what: Vec<String> = self.open_fields(&settings).into_iter().filter_map(differs).collect();
+        if what.is_empty() {
+            // No field says how layers are split.
+            what.push("another split of layers over stages".to_owned());
+        }
         let [gib, high] = [row.peak_bytes, row.interval_bytes[1]].map(|bytes| Bytes(bytes).in_words());
         (gain > ALIKE).then(|| {
             format!(

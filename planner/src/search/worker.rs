@@ -337,8 +337,8 @@ impl Grids<'_> {
             }
             self.refuse_pipes(stages);
             for (number, pipe) in pipes.iter().enumerate() {
-                let place = same_stages(pipes, number);
-                if let (Some(states), Some(too_large)) = (states.get_mut(place), too_large.get_mut(number)) {
+                let first = same_stages(pipes, number);
+                if let (Some(states), Some(too_large)) = (states.get_mut(first), too_large.get_mut(number)) {
                     let known = known.rows.get(stages).and_then(|row| row.get(number));
                     let timed = times.zip(known).map(|((clock, times), stages)| (clock, times, stages));
                     self.pipe((stages, number), pipe, timed, (states, too_large));
