@@ -60,8 +60,13 @@ pub fn findings(findings: &[Finding]) -> String {
             Severity::Warning => "warning",
             Severity::Info => "info",
         };
-        let place =
-            if finding.field.is_empty() { String::new() } else { format!(" {}", one_line(&finding.field)) };
+        // "FIELD is VALUE; ..." says both itself.
+        let rest = finding.message.trim_start_matches('`').strip_prefix(&finding.field);
+        let says_both = rest.is_some_and(|rest| rest.trim_start_matches('`').starts_with(" is "));
+        let place = match finding.field.is_empty() || says_both {
+            true => String::new(),
+            false => format!(" {}", one_line(&finding.field)),
+        };
         let value = if finding.value.is_null() {
             String::new()
         } else {
@@ -119,6 +124,18 @@ mod tests {
             vec!["bcdef".into(), "7".into()],
         ];
         assert_eq!(table(&rows), "name    n\na      10\nbcdef   7\n");
+    }
+
+    #[test]
+    fn a_field_and_its_value_are_said_once() {
+        let said = |message: &str| findings(&[Finding::error("layout.tp", 0, message)]);
+        assert_eq!(
+            said("layout.tp is 0; it must be 1 or more"),
+            "error: layout.tp is 0; it must be 1 or more\n"
+        );
+        assert_eq!(said("`layout.tp` is `0`; write another"), "error: `layout.tp` is `0`; write another\n");
+        assert_eq!(said("no heads are left"), "error: layout.tp = 0: no heads are left\n");
+        assert_eq!(said("layout.tp fits"), "error: layout.tp = 0: layout.tp fits\n");
     }
 
     #[test]

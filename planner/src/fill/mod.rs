@@ -13,7 +13,7 @@ mod training;
 
 pub(crate) use batch::assumed_batch;
 pub(crate) use defaults::fill as with_defaults;
-pub(crate) use named_model::named_model;
+pub(crate) use named_model::{architecture, named_model};
 pub(crate) use recipe::take_back;
 
 use crate::cluster::{gpu, gpus};

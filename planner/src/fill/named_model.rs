@@ -13,6 +13,9 @@ pub(crate) fn named_model(
     assumed: &mut Vec<String>,
 ) -> Option<(Architecture, String)> {
     let model = &file.model;
+    if !cfg!(feature = "configs") {
+        return read_before(file, findings);
+    }
     let given = [
         model.preset.is_some(),
         model.hf_config.is_some(),
@@ -72,17 +75,83 @@ pub(crate) fn named_model(
         return None;
     };
     let mut architecture = architecture?;
-    if let Some(layers) = model.num_layers {
-        match model::with_layers(&mut architecture, layers, MAX_LAYERS) {
-            Ok(()) => {}
-            Err(why) => {
-                findings.push(Finding::error("model.num_layers", layers, why).rule("layers over a preset"));
-                return None;
-            }
-        }
-    }
+    cut(file, &mut architecture, findings)?;
     let wrong = wrong.unwrap_or_else(|| model::check_model(&architecture));
     let sane = !has_error(&wrong);
     findings.extend(wrong);
     sane.then_some((architecture, title))
+}
+
+/// The architecture of the model that a plan file names; none where it says it itself, or names none.
+pub(crate) fn architecture(file: &PlanFile) -> Option<Architecture> {
+    let model = &file.model;
+    match (&model.hf_config, &model.preset) {
+        (Some(config), _) => model::import_hf(config).architecture,
+        (None, Some(id)) => {
+            let preset = model::presets().iter().find(|preset| &preset.id == id)?;
+            preset.model().map(|(architecture, _)| architecture.clone())
+        }
+        (None, None) => None,
+    }
+}
+
+/// The model that stands beside its name in a plan file.
+fn read_before(file: &PlanFile, findings: &mut Vec<Finding>) -> Option<(Architecture, String)> {
+    let model = &file.model;
+    let Some(read) = &model.architecture else {
+        findings.push(Finding::error(
+            "model",
+            Value::Null,
+            "the model's architecture does not stand beside its name",
+        ));
+        return None;
+    };
+    let mut architecture = (**read).clone();
+    cut(file, &mut architecture, findings)?;
+    Some((architecture, model.preset.clone().unwrap_or_else(|| "own architecture".to_owned())))
+}
+
+/// Leaves the layers that the plan file says; none where there are not so many.
+fn cut(file: &PlanFile, architecture: &mut Architecture, findings: &mut Vec<Finding>) -> Option<()> {
+    let Some(layers) = file.model.num_layers else { return Some(()) };
+    match model::with_layers(architecture, layers, MAX_LAYERS) {
+        Ok(()) => Some(()),
+        Err(why) => {
+            findings.push(Finding::error("model.num_layers", layers, why).rule("layers over a preset"));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::presets;
+    use crate::search::Request;
+
+    #[test]
+    fn a_searcher_is_given_the_model_that_a_page_has_read() {
+        let config = json!({"model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096,
+            "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000});
+        let all = presets().iter().map(|preset| json!({"preset": preset.id}));
+        for model in
+            all.chain([json!({"hf_config": config}), json!({"preset": "llama-3-70b", "num_layers": 5})])
+        {
+            let file = json!({"version": 1, "model": model, "cluster": {"gpu": "h100-sxm"}});
+            let file = PlanFile::read(file).unwrap();
+            let (mut findings, mut assumed) = (Vec::new(), Vec::new());
+            let (read, title) = named_model(&file, &mut findings, &mut assumed).unwrap();
+            let request = Request::new(file);
+            let sent = serde_json::to_string(&request.architecture()).unwrap();
+            let mut given = request.plan.clone();
+            given.model.architecture = crate::json::read_json(&sent).unwrap();
+            let (architecture, named) = read_before(&given, &mut findings).unwrap();
+            assert_eq!(architecture, read, "{model}");
+            assert!(named == title || given.model.preset.is_none(), "{named} {title}");
+            // This program reads models, and takes nobody's word.
+            assert_eq!(request.clone().with_architecture(request.architecture()), request);
+        }
+    }
 }

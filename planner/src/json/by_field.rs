@@ -19,6 +19,38 @@ pub(crate) trait ByField: Default {
     fn read_field<'de, D: Deserializer<'de>>(&mut self, place: usize, from: D) -> Result<(), D::Error>;
 }
 
+/// Has a struct read field by field: `by_field! { Name { each, of, its, fields } }`.
+macro_rules! by_field {
+    ($name:ident { $($field:ident),* $(,)? }) => {
+        impl $crate::json::by_field::ByField for $name {
+            const NAME: &'static str = stringify!($name);
+            const FIELDS: &'static [&'static str] = &[$(stringify!($field)),*];
+
+            fn read_field<'de, D: serde::Deserializer<'de>>(&mut self, place: usize, from: D) -> Result<(), D::Error> {
+                // All of them, so that none is forgotten.
+                let $name { $($field),* } = self;
+                let mut at = 0;
+                $(
+                    if place == at {
+                        *$field = $crate::json::by_field::read_value_of(from)?;
+                        return Ok(());
+                    }
+                    at += 1;
+                )*
+                Err(serde::de::Error::invalid_length(place, &at.to_string().as_str()))
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<$name, D::Error> {
+                $crate::json::by_field::read_by_field(from)
+            }
+        }
+    };
+}
+
+pub(crate) use by_field;
+
 /// The struct that `from` holds, with the defaults of what it lacks.
 ///
 /// # Errors

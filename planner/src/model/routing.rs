@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::json::by_field::by_field;
+
 /// Step of the balancing bias (Megatron-Core `moe_router_bias_update_rate`).
 const BIAS_UPDATE_RATE: f64 = 1e-3;
 
 /// Routing of tokens to experts; which sizes it has is `Moe`'s matter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Routing {
     /// From logits to scores.
     pub score: Score,
@@ -29,6 +30,8 @@ pub struct Routing {
     /// What a step adds to, or takes from, the balancing bias of experts with few or many tokens.
     pub bias_update_rate: f64,
 }
+
+by_field! { Routing { score, normalize, scale, groups, group_top_k, balance, aux_coefficient, z_coefficient, bias_update_rate } }
 
 impl Default for Routing {
     fn default() -> Routing {

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::json::by_field::by_field;
+
 /// Scores of one kind of attention. Everything at its default is causal attention over the whole sequence with the
 /// model's rotary positions.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Scores {
     /// Tokens that a token sees, itself among them; none for all before it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,6 +33,8 @@ pub struct Scores {
     #[serde(skip_serializing_if = "super::no")]
     pub norm_after_rotation: bool,
 }
+
+by_field! { Scores { window, chunk, positions, rope, scale, soft_cap, temperature, norm_after_rotation } }
 
 impl Scores {
     /// Whether everything has its default.
@@ -111,8 +114,7 @@ pub struct Rope {
 }
 
 /// Scaling of rotary angles, with the fields that transformers' `rope_parameters` have for each kind.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RopeScaling {
     /// By which rule.
     pub kind: RopeKind,
@@ -141,6 +143,8 @@ pub struct RopeScaling {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub long_factors: Vec<f64>,
 }
+
+by_field! { RopeScaling { kind, factor, original_positions, fast_slow, attention_factor, mscale, untruncated, short_factors, long_factors } }
 
 impl RopeScaling {
     /// YaRN's 0.1 `mscale` ln(factor) + 1, by which lengths grow; 1 where nothing is made longer.

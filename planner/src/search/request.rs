@@ -8,7 +8,10 @@ use serde_json::Value;
 use super::fewest::Fewest;
 use super::room::Margin;
 use super::sharding::Sharding;
+use crate::fill;
 use crate::finding::clip;
+use crate::json::by_field::by_field;
+use crate::model::Architecture;
 use crate::runtime::Runtime;
 use crate::settings::{Granularity, Precision, Schedule};
 use crate::wire::{Objective, PlanFile, RecomputeFile, VERSION};
@@ -79,6 +82,23 @@ impl Request {
             fewest: Fewest::default(),
         }
     }
+
+    /// The architecture of the model that the plan file names; none where it says it itself, or names none.
+    pub fn architecture(&self) -> Option<Architecture> {
+        fill::architecture(&self.plan)
+    }
+
+    /// The same request for a program without readers of models, with the architecture that another one has read. Programs that
+    /// read models read it again.
+    #[must_use]
+    pub fn with_architecture(mut self, read: Option<Architecture>) -> Request {
+        if let Some(read) = read
+            && !cfg!(feature = "configs")
+        {
+            self.plan.model.architecture = Some(Box::new(read));
+        }
+        self
+    }
 }
 
 /// Reads prices of a GPU for an hour by the GPU's id, such as `h100-sxm=2.5,b200=4`; none in an empty text.
@@ -148,8 +168,7 @@ impl AxisValues {
 }
 
 /// Axes of the space; none for free, or as in the plan where that is said.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Axes {
     /// Tensor parallel.
     pub tp: Option<AxisValues>,
@@ -196,6 +215,11 @@ pub struct Axes {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, Vec<Value>>,
 }
+
+by_field! { Axes {
+    tp, cp, pp, vpp, ep, etp, dp_replicate, micro_batch_size, nodes, schedule, recompute, sp, distributed_optimizer,
+    fsdp_strategy, precision, runtime, gpu, uneven_stages, own_stages, settings,
+} }
 
 /// What is recomputed: `none`, `full`, or modules joined by `+`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

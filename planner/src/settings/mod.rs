@@ -85,7 +85,7 @@ macro_rules! words {
         pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }
     ) => {
         $(#[$attribute])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
         pub enum $name { $($(#[$doc])* #[doc = $word] #[serde(rename = $word)] $variant,)* }
 
         impl $name {
@@ -98,6 +98,13 @@ macro_rules! words {
             /// The name used in plan files.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $word,)* }
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<$name, D::Error> {
+                let place = $crate::json::by_word::place_of_word(from, stringify!($name), &$name::WORDS)?;
+                Ok($name::ALL[place])
             }
         }
 

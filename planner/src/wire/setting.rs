@@ -468,7 +468,7 @@ pub const OF_FULLY_SHARD: [&str; 12] = {
 /// Declares a part of a plan file, each of its fields with its row: what it is, `=`, and what it takes. A field without one is a part
 /// of its own.
 ///
-/// `in "SECTION.", each with a default;` reads it by [`read_by_field`](crate::json::by_field::read_by_field).
+/// `in "SECTION.", each with a default;` has it read field by field (`json/by_field.rs`).
 macro_rules! plan_part {
     (
         in $section:literal, each with a default;
@@ -493,28 +493,7 @@ macro_rules! plan_part {
             }
         }
 
-        impl $crate::json::by_field::ByField for $name {
-            const NAME: &'static str = stringify!($name);
-            const FIELDS: &'static [&'static str] = &[$(stringify!($field)),*];
-
-            fn read_field<'de, D: serde::Deserializer<'de>>(&mut self, place: usize, from: D) -> Result<(), D::Error> {
-                let mut at = 0;
-                $(
-                    if place == at {
-                        self.$field = $crate::json::by_field::read_value_of(from)?;
-                        return Ok(());
-                    }
-                    at += 1;
-                )*
-                Err(serde::de::Error::invalid_length(place, &at.to_string().as_str()))
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<$name, D::Error> {
-                $crate::json::by_field::read_by_field(from)
-            }
-        }
+        $crate::json::by_field::by_field! { $name { $($field),* } }
     };
     (
         in $section:literal;

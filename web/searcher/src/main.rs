@@ -6,8 +6,8 @@ mod protocol;
 mod warm;
 
 use gloo::worker::{HandlerId, Registrable, Worker, WorkerScope};
-use planner::search::{Known, PartCache, Partial, Search};
-use protocol::{Ask, Json, Tell};
+use planner::search::{Known, PartCache, Partial, Request, Search};
+use protocol::{Ask, Json, Sought, Tell};
 use warm::Warm;
 use web_sys::js_sys::Date;
 
@@ -50,6 +50,11 @@ impl Task {
     }
 }
 
+/// What is to be searched, as planner reads it here.
+fn request_of(sought: Sought) -> Request {
+    sought.request.with_architecture(sought.architecture)
+}
+
 /// A worker.
 #[derive(Default)]
 struct Searcher {
@@ -69,10 +74,15 @@ impl Searcher {
                 planner::data::give(texts);
                 None
             }
-            Ask::Warm => None,
-            Ask::Begin { number, request } => {
+            Ask::Warm(sought) => {
+                if self.task.is_none() {
+                    self.warm = Warm::new(&request_of(*sought));
+                }
+                None
+            }
+            Ask::Begin { number, sought } => {
                 (self.task, self.warm) = (None, None);
-                Some(match Search::new(&request) {
+                Some(match Search::new(&request_of(*sought)) {
                     Err(findings) => Tell::Refused { number, findings },
                     Ok(search) => {
                         let (parts, ranking) = (search.parts(), Box::new(search.ranking().clone()));
@@ -133,8 +143,7 @@ impl Worker for Searcher {
     }
 
     fn received(&mut self, scope: &WorkerScope<Self>, ask: Ask, id: HandlerId) {
-        if matches!(ask, Ask::Warm) && self.task.is_none() {
-            self.warm = Warm::new();
+        if matches!(ask, Ask::Warm(_)) {
             warm::later(scope.clone());
         }
         if let Some(answer) = self.answer(ask) {

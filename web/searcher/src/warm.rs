@@ -3,7 +3,6 @@
 
 use gloo::timers::callback::Timeout;
 use gloo::worker::WorkerScope;
-use planner::json::read_json;
 use planner::search::{Known, PartCache, Partial, Request, Search};
 use web_sys::js_sys::Date;
 
@@ -12,8 +11,6 @@ use crate::{Searcher, Warmer};
 /// Milliseconds of a slice, and of all of them.
 const SLICE: f64 = 25.0;
 const ALL: f64 = 500.0;
-/// A model with most of what models have.
-const PLAN: &str = r#"{"version":1,"model":{"preset":"deepseek-v3"},"cluster":{"gpu":"h100-sxm","nodes":256},"training":{"global_batch_size":2048}}"#;
 
 /// How far it is.
 pub struct Warm {
@@ -25,11 +22,9 @@ pub struct Warm {
 }
 
 impl Warm {
-    /// The beginning.
-    pub fn new() -> Option<Warm> {
-        let mut request = Request::new(read_json(PLAN).ok()?);
-        (request.limits.rows, request.limits.simulated) = (2, 8);
-        let search = Search::new(&request).ok()?;
+    /// The beginning of this search.
+    pub fn new(request: &Request) -> Option<Warm> {
+        let search = Search::new(request).ok()?;
         Some(Warm { search, cache: PartCache::default(), found: Partial::default(), next: 0, spent: 0.0 })
     }
 

@@ -7,11 +7,12 @@ use gloo::timers::callback::{Interval, Timeout};
 use gloo::worker::Spawnable;
 use leptos::prelude::*;
 use planner::finding::Finding;
+use planner::json::read_json;
 use planner::search::{Request, SearchAnswer, WhyNot};
 use web_sys::js_sys::Date;
 
 use super::inner::{Heard, Inner, Remote, SearchWorker, Task};
-use super::protocol::{ADDRESS, Ask, Json, Tell};
+use super::protocol::{ADDRESS, Ask, Json, Sought, Tell};
 
 /// Most workers; more would wait for each other on the machines that pages are read on.
 const MOST_WORKERS: usize = 8;
@@ -65,6 +66,21 @@ pub struct State {
     pub why_not: Option<Result<WhyNot, String>>,
 }
 
+/// The plan of the search that makes workers warm.
+const PLAN_TO_WARM: &str = r#"{"version":1,"model":{"preset":"deepseek-v3"},"cluster":{"gpu":"h100-sxm","nodes":256},"training":{"global_batch_size":2048}}"#;
+
+/// A search of a model with most of what models have, for workers to get warm by.
+fn warming() -> Option<Box<Sought>> {
+    let mut request = Request::new(read_json(PLAN_TO_WARM).ok()?);
+    (request.limits.rows, request.limits.simulated) = (2, 8);
+    Some(sought(request))
+}
+
+/// A search with what the page has read of its model.
+fn sought(request: Request) -> Box<Sought> {
+    Box::new(Sought { architecture: request.architecture(), request })
+}
+
 /// The search of the page. Copied into whatever starts or shows it; its workers stay for the next search.
 #[derive(Clone, Copy)]
 pub struct Engine {
@@ -86,8 +102,11 @@ impl Engine {
             if self.change(|inner| inner.workers.is_empty()) {
                 self.raise();
                 // What a browser compiled for one worker it has for the others.
+                let sought = warming();
                 self.change(|inner| {
-                    inner.workers.iter().take(1).for_each(|worker| worker.bridge.send(Ask::Warm))
+                    if let (Some(worker), Some(sought)) = (inner.workers.first(), sought) {
+                        worker.bridge.send(Ask::Warm(sought));
+                    }
                 });
             }
         };
@@ -98,7 +117,7 @@ impl Engine {
     pub fn start(self, request: Request) {
         self.change(|inner| {
             inner.forget();
-            inner.request = Some(Box::new(request));
+            inner.sought = Some(sought(request));
             inner.started = Date::now();
             inner.looked = inner.started;
         });
@@ -116,7 +135,7 @@ impl Engine {
         let begun = self.change(|inner| {
             inner.stop();
             if inner.begun.is_none() {
-                inner.request = None;
+                inner.sought = None;
             }
             inner.begun.is_some()
         });
@@ -131,7 +150,7 @@ impl Engine {
     pub fn pause(self) {
         self.change(|inner| {
             inner.stop();
-            (inner.request, inner.wanted) = (None, None);
+            (inner.sought, inner.wanted) = (None, None);
         });
     }
 
@@ -139,7 +158,7 @@ impl Engine {
     pub fn rest(self) {
         self.change(|inner| {
             inner.forget();
-            (inner.request, inner.watch) = (None, None);
+            (inner.sought, inner.watch) = (None, None);
         });
         self.state.set(State::default());
     }
@@ -242,7 +261,7 @@ impl Engine {
         let found = self.inner.try_update_value(|inner| {
             inner.looked = Date::now();
             let (parts, _) = inner.begun.as_ref()?;
-            let only_first = inner.request.as_ref().is_some_and(|request| request.only_first);
+            let only_first = inner.sought.as_ref().is_some_and(|sought| sought.request.only_first);
             // Nobody looks at rows of a choice before it is made.
             if !only_first || !matches!(phase, Phase::Looking | Phase::Simulating) {
                 inner.wanted = Some(phase);
@@ -269,7 +288,7 @@ impl Engine {
     fn show(self, answer: Box<SearchAnswer>, phase: Phase) {
         let done = phase == Phase::Done;
         let (seconds, helping) = self.change(|inner| {
-            let only_first = inner.request.as_ref().is_some_and(|request| request.only_first);
+            let only_first = inner.sought.as_ref().is_some_and(|sought| sought.request.only_first);
             let lacks_help = answer.relief.as_ref().is_some_and(|relief| relief.suggestions.is_empty());
             // A tight plan is a choice.
             inner.helpless = done && lacks_help && (!only_first || answer.rows.is_empty());

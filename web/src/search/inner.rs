@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use gloo::timers::callback::Interval;
 use gloo::worker::{HandlerId, Worker, WorkerBridge, WorkerScope};
 use planner::finding::Finding;
-use planner::search::{Partial, Ranking, Request, Row, Scored, SearchAnswer, Simulated, WhyNot};
+use planner::search::{Partial, Ranking, Row, Scored, SearchAnswer, Simulated, WhyNot};
 use web_sys::js_sys::Date;
 
 use super::engine::Phase;
-use super::protocol::{Ask, Tell};
+use super::protocol::{Ask, Sought, Tell};
 
 /// Chunks of the space for each worker: small enough that all end at about the same time.
 const CHUNKS: u64 = 16;
@@ -61,7 +61,7 @@ pub struct SearchWorker {
 pub struct Inner {
     pub workers: Vec<SearchWorker>,
     pub number: u32,
-    pub request: Option<Box<Request>>,
+    pub sought: Option<Box<Sought>>,
     /// Parts of the space and the order of its candidates, once a worker said.
     pub begun: Option<(u64, Box<Ranking>)>,
     pub parts: VecDeque<(u64, u64)>,
@@ -116,7 +116,7 @@ impl Inner {
     /// earlier ones.
     fn task_for(&mut self, place: usize) -> Option<Task> {
         let worker = self.workers.get(place)?;
-        if worker.task.is_some() || self.request.is_none() {
+        if worker.task.is_some() || self.sought.is_none() {
             return None;
         }
         if worker.knows != self.number {
@@ -155,7 +155,7 @@ impl Inner {
             let Some(task) = self.task_for(place) else { continue };
             let number = self.number;
             let ask = match &task {
-                Task::Begin => self.request.clone().map(|request| Ask::Begin { number, request }),
+                Task::Begin => self.sought.clone().map(|sought| Ask::Begin { number, sought }),
                 Task::WhyNot => self.asked.take().map(|(wanted, best)| Ask::WhyNot { number, wanted, best }),
                 Task::Parts { first, end } => Some(Ask::Work { number, first: *first, end: *end }),
                 Task::Candidates(candidates) => {
@@ -205,7 +205,7 @@ impl Inner {
                 Heard::Nothing
             }
             Tell::Refused { findings, .. } => {
-                self.request = None;
+                self.sought = None;
                 Heard::Refused(findings)
             }
             Tell::Worked { next, partial, .. } => {

@@ -2,6 +2,7 @@
 
 use gloo::worker::Codec;
 use planner::finding::Finding;
+use planner::model::Architecture;
 use planner::search::{Partial, Ranking, Request, Row, Scored, SearchAnswer, Simulated, WhyNot};
 use serde::{Deserialize, Serialize};
 use wasm_bindgen::JsValue;
@@ -10,19 +11,28 @@ use wasm_bindgen::JsValue;
 #[allow(dead_code, reason = "the workers' module does not ask where it is")]
 pub const ADDRESS: &str = "./searcher.js";
 
+/// What a worker searches, which is sent without readers of models.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sought {
+    /// The search, as anywhere.
+    pub request: Request,
+    /// The architecture of its model, if it says but a name or a config.json.
+    pub architecture: Option<Architecture>,
+}
+
 /// What the page asks of a worker. Every answer carries the number of the search it belongs to.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Ask {
     /// The page's data files, before anything else.
     Data(Vec<String>),
-    /// Nothing yet, but a search is likely: make ready.
-    Warm,
+    /// Nothing yet, but a search is likely: make ready by one that nobody asked for.
+    Warm(Box<Sought>),
     /// A new search; the one before is forgotten.
     Begin {
         /// Number of the search.
         number: u32,
         /// What is searched.
-        request: Box<Request>,
+        sought: Box<Sought>,
     },
     /// Parts of the space, as many as a slice of time holds; without any, what was found and not told yet.
     Work {
