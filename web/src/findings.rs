@@ -6,6 +6,7 @@ use planner::search::open_everything;
 use planner::wire::AXES;
 use serde_json::Value;
 
+use crate::format;
 use crate::state::{paths, store};
 use crate::testid;
 
@@ -106,8 +107,7 @@ pub fn sentence(text: &str) -> String {
     if !first_word.chars().all(|c| c.is_ascii_lowercase() || c == '-') {
         return text.to_owned();
     }
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    format::capital(text)
 }
 
 /// A sentence as the page draws it: with its capital, and code as code.

@@ -231,8 +231,11 @@ fn text_of(text: &Option<String>) -> &str {
 
 /// With a small first letter, to stand within a sentence.
 fn uncapitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+    let mut text = text.to_owned();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_lowercase();
+    }
+    text
 }
 
 /// What a step of this plan rests on most, and was fitted to no row: the rate of its GEMMs, its kernel of attention, the

@@ -176,7 +176,7 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
         ),
         "recompute" => (
             "forward of what is computed again in backward, with its communication",
-            vec![("training.recompute.granularity", format!("{:?}", plan.training.recompute).to_lowercase())],
+            vec![("training.recompute.granularity", plan.training.recompute.name().to_owned())],
         ),
         "tensor_parallel" => (
             "gathers and scatters of activations over the group, as far as no product hides them",
@@ -184,10 +184,7 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
         ),
         "context_parallel" => (
             "keys and values passed around the group, as far as attention does not hide them",
-            vec![
-                ("layout.cp", layout.cp.to_string()),
-                ("layout.cp_kind", format!("{:?}", layout.cp_kind).to_lowercase()),
-            ],
+            vec![("layout.cp", layout.cp.to_string()), ("layout.cp_kind", layout.cp_kind.name().to_owned())],
         ),
         "expert_parallel" => (
             "dispatch and combine of tokens, forward and backward, as far as nothing hides them",

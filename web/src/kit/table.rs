@@ -128,7 +128,7 @@ impl Table {
             }
         };
         let save = move |_| {
-            let file = format!("{}.csv", browser::file_stem(&name.to_lowercase()));
+            let file = format!("{}.csv", browser::file_stem(&name.to_ascii_lowercase()));
             browser::download(&file, "text/csv", &write(Sheet::csv()));
         };
         let said = RwSignal::new("Copy");

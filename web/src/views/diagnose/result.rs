@@ -6,7 +6,7 @@ use diagnose::{Answer, Evidence, Part, Verdict};
 use leptos::prelude::*;
 
 use crate::findings::coded;
-use crate::format::{bytes, exact};
+use crate::format::{bytes, capital, exact};
 use crate::testid;
 
 /// The whole answer.
@@ -115,10 +115,4 @@ fn Others(title: &'static str, verdicts: Vec<Verdict>) -> impl IntoView {
             .collect_view();
         view! { <h4>{title}</h4>{items} }
     })
-}
-
-/// The text with its first letter as a capital.
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

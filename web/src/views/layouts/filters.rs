@@ -103,7 +103,7 @@ pub fn Filters(
         let options = move || sizes.with(|sizes| sizes[place].iter().copied().map(option).collect_view());
         let varies = move || sizes.with(|sizes| sizes[place].len() > 1);
         view! {
-            <label hidden=move || !varies()>{id.to_uppercase()}
+            <label hidden=move || !varies()>{id.to_ascii_uppercase()}
                 <select aria-label=format!("{what}, filter") data-testid=format!("{}{id}", testid::LAYOUTS_FILTER)
                     on:change=move |event| choose(event_target_value(&event))>
                     <option value="" prop:selected=move || kept.wanted.get()[place].is_none()>"any"</option>

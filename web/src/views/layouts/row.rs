@@ -14,8 +14,9 @@ use crate::testid;
 /// The layout in a few words, such as `TP 2, PP 4, DP 8`.
 fn in_words(choice: &LayoutChoice) -> String {
     let sizes = AXES.iter().filter(|(id, ..)| *id != "edp").filter(|(.., read)| read(choice) != 1);
-    let words: Vec<String> =
-        sizes.map(|(id, _, read)| format!("{} {}", id.to_uppercase(), format::exact(read(choice)))).collect();
+    let words: Vec<String> = sizes
+        .map(|(id, _, read)| format!("{} {}", id.to_ascii_uppercase(), format::exact(read(choice))))
+        .collect();
     if words.is_empty() { "One GPU".to_owned() } else { words.join(", ") }
 }
 

@@ -132,7 +132,7 @@ pub fn SearchView() -> impl IntoView {
         <div class="row search-progress">
             <progress max="1" prop:value=move || engine.state.with(|state| state.progress)
                 aria-label="Share of the search that is done" hidden=move || !busy()></progress>
-            <p class="note" aria-live="polite" data-testid=testid::SEARCH_SAYS data-phase=move || format!("{:?}", phase.get()).to_lowercase()>{says}</p>
+            <p class="note" aria-live="polite" data-testid=testid::SEARCH_SAYS data-phase=move || format!("{:?}", phase.get()).to_ascii_lowercase()>{says}</p>
         </div>
         {mishap}
         <FindingList findings=findings id="search-findings".to_owned()/>

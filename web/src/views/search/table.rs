@@ -41,8 +41,9 @@ const FIRST: &[Column] = &[
 /// The settings in a few words, such as `TP 8, PP 4, micro batch 2`.
 pub fn in_words(chosen: &Settings) -> String {
     let sizes = SIZES.iter().filter(|(.., read)| read(chosen) != 1);
-    let mut words: Vec<String> =
-        sizes.map(|(id, _, read)| format!("{} {}", id.to_uppercase(), format::exact(read(chosen)))).collect();
+    let mut words: Vec<String> = sizes
+        .map(|(id, _, read)| format!("{} {}", id.to_ascii_uppercase(), format::exact(read(chosen))))
+        .collect();
     if chosen.recompute.0 != "none" {
         words.push(format!("recompute {}", chosen.recompute.0));
     }

@@ -6,7 +6,7 @@ use leptos::prelude::*;
 use planner::wire::TimeAnswer;
 
 use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment, Unit};
-use crate::format;
+use crate::format::{self, capital};
 use crate::frame::Figure;
 use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::state::store;
@@ -174,11 +174,6 @@ fn Parts(time: Memo<Option<TimeAnswer>>) -> impl IntoView {
 /// Parts that take any time, in the answer's order.
 fn parts(time: &TimeAnswer) -> impl Iterator<Item = (&'static str, f64)> {
     time.breakdown.parts().into_iter().filter(|(_, seconds)| *seconds > 0.0)
-}
-
-fn capital(name: &str) -> String {
-    let mut letters = name.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The chart's title: what it shows, as a sentence.
