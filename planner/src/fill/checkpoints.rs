@@ -1,6 +1,6 @@
 //! When the worker saves, where a plan file leaves that open.
 
-use crate::fill::defaults::Filler;
+use crate::fill::filler::Filler;
 use crate::plan::Checkpoints;
 use crate::wire::{CheckpointFile, ClusterFile};
 

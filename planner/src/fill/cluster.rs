@@ -1,6 +1,6 @@
 //! The cluster of a plan file, filled from the catalogue of GPUs.
 
-use super::defaults::Filler;
+use super::filler::Filler;
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::Finding;
 use crate::wire::{MAX_WORLD, PlanFile, Setting};

@@ -1,8 +1,6 @@
-//! Defaults of a plan file (contract: the values shown in its example), each recorded as assumed, and the range of
-//! every number.
+//! Defaults of a plan file (contract: the values shown in its example), each recorded as assumed.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -12,209 +10,24 @@ use super::evaluation::fill_evaluation;
 use crate::cluster::Gpu;
 use crate::fill::checkpoints::fill_checkpoints;
 use crate::fill::cluster::fill_cluster;
+use crate::fill::filler::{Filler, Mark};
 use crate::fill::fsdp::{fill_fsdp, fill_tp_plan};
 use crate::fill::recipe::Taken;
 use crate::fill::training::{fill_software, fill_training};
-use crate::finding::{Finding, clip, nearest_names};
+use crate::finding::{Finding, clip};
 use crate::layout::{Chunk, Layout, Split, Splitter, mtp_of_layout_string, parse_layout_string, parse_order};
 use crate::model::{Architecture, Attention, Balance, MixerRef};
 use crate::plan::{Plan, RunSettings};
 use crate::recipes::Among;
 use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
 use crate::runtime::Runtime;
-use crate::settings::{CpKind, OfRow, Schedule};
+use crate::settings::{CpKind, Schedule};
 use crate::software::Named;
-use crate::units::Dtype;
-use crate::wire::{DataFile, FrameworkAnswer, Kind, LayoutFile, PlanFile, Setting, TrainingFile};
+use crate::wire::{DataFile, FrameworkAnswer, LayoutFile, PlanFile, Setting, TrainingFile};
 
 /// Paths of `training` that are part of the model.
 const FORCE_BALANCE: &str = "training.moe.force_balance";
 const MTP: &str = "training.mtp_layers";
-
-pub(super) struct Filler<'a> {
-    pub(super) findings: &'a mut Vec<Finding>,
-    assumed: &'a mut Vec<String>,
-    pub(super) out_of_range: bool,
-}
-
-/// How much was said at some point: findings and assumed fields.
-type Mark = (usize, usize);
-
-impl Filler<'_> {
-    /// How much was said so far.
-    fn mark(&self) -> Mark {
-        (self.findings.len(), self.assumed.len())
-    }
-
-    /// Takes back what was said after a mark.
-    fn after(&mut self, (findings, assumed): Mark) -> (Vec<Finding>, Vec<String>) {
-        (self.findings.split_off(findings), self.assumed.split_off(assumed))
-    }
-
-    /// Says again what was taken back.
-    fn extend(&mut self, (findings, assumed): (Vec<Finding>, Vec<String>)) {
-        self.findings.extend(findings);
-        self.assumed.extend(assumed);
-    }
-
-    /// The value given, or the default, which is then written into the file and listed as assumed.
-    pub(super) fn or<T: Clone>(&mut self, field: &str, slot: &mut Option<T>, default: T) -> T {
-        match slot {
-            Some(value) => value.clone(),
-            None => {
-                self.assumed.push(field.to_owned());
-                *slot = Some(default.clone());
-                default
-            }
-        }
-    }
-
-    /// The value given, or what its row says is usual.
-    pub(super) fn usual<T: OfRow>(&mut self, field: &str, slot: &mut Option<T>) -> T {
-        self.or(field, slot, Setting::usual_of(field))
-    }
-
-    /// A whole number within the bounds of its row; out of them it is a finding and the nearest bound.
-    pub(super) fn number(&mut self, field: &str, slot: &mut Option<u64>) -> u64 {
-        self.number_or(field, slot, Setting::usual_of(field))
-    }
-
-    /// The same with a default that follows from something.
-    pub(super) fn number_or(&mut self, field: &str, slot: &mut Option<u64>, default: u64) -> u64 {
-        let value = self.or(field, slot, default);
-        self.checked(field, value)
-    }
-
-    /// The same of a number that is said.
-    pub(super) fn checked(&mut self, field: &str, value: u64) -> u64 {
-        match row_of(field).map(|setting| setting.kind) {
-            Some(Kind::Whole { least, most }) => self.within(field, value, least, most),
-            _ => value,
-        }
-    }
-
-    /// The same within other bounds than its row's.
-    pub(super) fn within(&mut self, field: &str, value: u64, least: u64, most: u64) -> u64 {
-        let nearest = value.clamp(least, most);
-        if nearest != value {
-            self.refuse(field, value, format!("between {least} and {most}"), Some(nearest));
-        }
-        nearest
-    }
-
-    /// A number within the bounds of its row; the nearest of them where it is out.
-    pub(super) fn real(&mut self, field: &str, value: Option<f64>) -> Option<f64> {
-        let value = value?;
-        let Some(setting) = row_of(field) else { return Some(value) };
-        let Kind::Real { least, most } = setting.kind else { return Some(value) };
-        // Not a number is nothing.
-        let nearest = if value.is_nan() { least } else { value.clamp(least, most.min(f64::MAX)) };
-        // Next to an end that it does not take there is no nearest number.
-        let open = setting.but == Some(nearest);
-        if nearest != value || open {
-            let range = match (setting.but, most) {
-                (Some(end), _) if end == least => format!("above {least} and at most {most}"),
-                (Some(_), _) => format!("at least {least} and below {most}"),
-                (None, f64::INFINITY) => format!("a number of at least {least}"),
-                (None, most) => format!("between {least} and {most}"),
-            };
-            self.refuse(field, value, range, (!open).then_some(nearest));
-        }
-        Some(nearest)
-    }
-
-    /// The same of one that has a usual value.
-    pub(super) fn fraction(&mut self, field: &str, slot: &mut Option<f64>) -> f64 {
-        let value = self.usual(field, slot);
-        self.real(field, Some(value)).unwrap_or(value)
-    }
-
-    /// What a number out of its range is told.
-    fn refuse(
-        &mut self,
-        field: &str,
-        value: impl Into<Value> + Display,
-        range: String,
-        nearest: Option<impl Into<Value>>,
-    ) {
-        self.out_of_range = true;
-        let message = format!("{field} is {value}; it must be {range}");
-        self.findings
-            .push(Finding::error(field, value, message).rule("range of plan files").nearest(nearest));
-    }
-
-    /// One of the element types that this field takes.
-    pub(super) fn dtype(&mut self, field: &str, slot: &mut Option<Dtype>, default: Dtype) -> Dtype {
-        let value = self.or(field, slot, default);
-        let allowed = words_of(field);
-        if allowed.contains(&value.name()) {
-            return value;
-        }
-        let message = format!("{field} is {}; allowed are {}", value.name(), allowed.join(", "));
-        let finding = Finding::error(field, value.name(), message).rule("plan file, version 1");
-        self.findings.push(finding.nearest([default.name()]));
-        default
-    }
-
-    /// A list of names, at most so many; empty by default.
-    pub(super) fn names(&mut self, field: &str, slot: &mut Option<Vec<String>>, most: usize) -> Vec<String> {
-        let names = self.or(field, slot, Vec::new());
-        if names.len() > most {
-            self.out_of_range = true;
-            self.findings.push(
-                Finding::error(
-                    field,
-                    names.len() as u64,
-                    format!("{field} has {} names, and at most {most} are read", names.len()),
-                )
-                .rule("range of plan files"),
-            );
-        }
-        let known = words_of(field);
-        for name in names.iter().take(most).filter(|name| !known.contains(&name.as_str())) {
-            let message = format!("{field} names `{}`; known are {}", clip(name), known.join(", "));
-            let others = known.iter().copied().filter(|word| !names.iter().any(|name| name == word));
-            let finding = Finding::error(field, clip(name), message).rule("plan file, version 1");
-            self.findings.push(finding.nearest(nearest_names(name, others, 2)));
-        }
-        names.into_iter().take(most).collect()
-    }
-
-    /// One of the words that this field takes.
-    pub(super) fn choice(&mut self, field: &str, slot: &mut Option<String>) -> String {
-        self.choice_or(field, slot, Setting::usual_of(field))
-    }
-
-    /// The same with a default that follows from something.
-    pub(super) fn choice_or(&mut self, field: &str, slot: &mut Option<String>, default: String) -> String {
-        let value = self.or(field, slot, default);
-        let allowed = words_of(field);
-        if !allowed.contains(&value.as_str()) {
-            self.findings.push(
-                Finding::error(
-                    field,
-                    clip(&value),
-                    format!("{field} is `{}`; allowed are {}", clip(&value), allowed.join(", ")),
-                )
-                .rule("plan file, version 1")
-                .nearest(nearest_names(&value, allowed.iter().copied(), 2)),
-            );
-        }
-        value
-    }
-}
-
-/// The row of the field at this path.
-fn row_of(field: &str) -> Option<&'static Setting> {
-    let setting = Setting::at_path(field);
-    debug_assert!(setting.is_some(), "{field} has no row");
-    setting
-}
-
-/// The words that the field at this path takes.
-pub(super) fn words_of(field: &str) -> &'static [&'static str] {
-    Setting::at_path(field).map_or(&[], Setting::words)
-}
 
 /// Fills every field of `given`. None only when a size is so far out of range that nothing can be derived from it.
 pub(crate) fn fill(
@@ -228,7 +41,7 @@ pub(crate) fn fill(
     let mut file = given.clone();
     // A filled plan leaves nothing open.
     (file.choose, file.objective, file.deadline_days) = (None, None, None);
-    let mut fill = Filler { findings, assumed, out_of_range: false };
+    let mut fill = Filler::new(findings, assumed);
     let cluster = fill_cluster(&mut fill, &mut file, gpu);
     let name = fill.or("name", &mut file.name, format!("{title} on {} {}", cluster.world_size(), gpu.id));
     if name.len() > 200 || name.chars().any(char::is_control) {
@@ -240,6 +53,7 @@ pub(crate) fn fill(
         ));
     }
     let runtime = fill.usual("runtime", &mut file.runtime);
+    fill.facts = Some(runtime.facts());
     let named = file.software.framework.as_deref().and_then(Named::parse).map(|(named, _)| named);
     let other_gpu = |named: &Named| !named.product.trains_on(cluster.gpu.generation);
     if let Some(named) = named.filter(other_gpu) {
@@ -264,7 +78,7 @@ pub(crate) fn fill(
     let start = fill.mark();
     let set = recipe.as_ref().map(|recipe| recipe.apply(&mut file.training, model.moe.is_some()));
     let profile = software.profile.as_deref();
-    let training = fill_training(&mut fill, &mut file.training, (runtime, profile), &model);
+    let training = fill_training(&mut fill, &mut file.training, profile, &model);
     let end = fill.mark();
     let run = fill_run(&mut fill, &mut file, model.vocab_size);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
@@ -322,7 +136,7 @@ fn settle(
         let mut training = pinned.clone();
         set = recipe.apply(&mut training, moe);
         let profile = plan.software.profile.as_deref();
-        plan.training = fill_training(fill, &mut training, (plan.runtime, profile), &plan.model);
+        plan.training = fill_training(fill, &mut training, profile, &plan.model);
         plan.file.training = training;
     }
     // Flat buffers are reduced in the type of their gradients.

@@ -1,6 +1,6 @@
 //! What is made of documents' ends, where a plan file says something of it.
 
-use super::defaults::Filler;
+use super::filler::Filler;
 use crate::finding::Finding;
 use crate::plan::Documents;
 use crate::wire::DocumentsFile;

@@ -1,6 +1,6 @@
 //! How the worker evaluates, where a plan file leaves that open.
 
-use super::defaults::Filler;
+use super::filler::Filler;
 use crate::finding::Finding;
 use crate::plan::Evaluation;
 use crate::wire::{DataFile, EvaluationFile};

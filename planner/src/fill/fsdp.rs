@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fill::defaults::Filler;
-use crate::fill::defaults::words_of;
+use crate::fill::filler::{Filler, words_of};
 use crate::finding::{Finding, clip, nearest_names};
 use crate::layout::Style;
 use crate::layout::{FsdpSettings, Reshard, TpPlanSource};

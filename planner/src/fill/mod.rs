@@ -6,6 +6,7 @@ mod cluster;
 mod defaults;
 mod documents;
 mod evaluation;
+mod filler;
 mod fsdp;
 mod named_model;
 mod recipe;

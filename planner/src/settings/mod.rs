@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use crate::units::Dtype;
+
 mod layout;
 mod training;
 
@@ -38,17 +40,50 @@ pub enum Usual {
 pub trait OfRow: Clone {
     /// That value; any where the row says none of this type, which no row does.
     fn of(usual: Usual) -> Self;
+
+    /// What of it a row may have something against.
+    fn said(&self) -> ForRow<'_> {
+        ForRow::Any
+    }
+
+    /// The same, of a list no more than so many.
+    fn at_most(&self, _most: usize) -> Self {
+        self.clone()
+    }
+}
+
+/// What is said in a plan file, as a row looks at it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ForRow<'a> {
+    /// What every row takes.
+    Any,
+    /// A number.
+    Whole(u64),
+    /// A number.
+    Real(f64),
+    /// An element type, of which a row takes some.
+    Type(&'static str),
+    /// A list of words.
+    Words(&'a [String]),
 }
 
 impl OfRow for u64 {
     fn of(usual: Usual) -> u64 {
         if let Usual::Whole(number) = usual { number } else { 0 }
     }
+
+    fn said(&self) -> ForRow<'_> {
+        ForRow::Whole(*self)
+    }
 }
 
 impl OfRow for f64 {
     fn of(usual: Usual) -> f64 {
         if let Usual::Real(number) = usual { number } else { 0.0 }
+    }
+
+    fn said(&self) -> ForRow<'_> {
+        ForRow::Real(*self)
     }
 }
 
@@ -61,6 +96,31 @@ impl OfRow for bool {
 impl OfRow for String {
     fn of(usual: Usual) -> String {
         if let Usual::Word(word) = usual { word.to_owned() } else { String::new() }
+    }
+}
+
+impl OfRow for Vec<String> {
+    fn of(_: Usual) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn said(&self) -> ForRow<'_> {
+        ForRow::Words(self)
+    }
+
+    fn at_most(&self, most: usize) -> Vec<String> {
+        self.iter().take(most).cloned().collect()
+    }
+}
+
+/// Its rows say no type, since what is usual follows from others.
+impl OfRow for Dtype {
+    fn of(_: Usual) -> Dtype {
+        Dtype::Bf16
+    }
+
+    fn said(&self) -> ForRow<'_> {
+        ForRow::Type(self.name())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Versioned serde types: everything that crosses a process boundary or is stored.
 //!
-//! Domain types live elsewhere and are converted explicitly; nothing here computes.
+//! Domain types live elsewhere and are converted explicitly, but for what a plan has of a part of its file, which is made of the same
+//! rows (`plan_part`). Nothing here computes.
 
 mod advice;
 mod answer;
@@ -13,6 +14,7 @@ mod nonuniform;
 mod open_axis;
 mod part;
 mod plan_file;
+mod plan_part;
 mod record;
 mod recovery;
 mod run_info;
@@ -35,11 +37,12 @@ pub use nonuniform::*;
 pub use open_axis::*;
 pub use part::*;
 pub use plan_file::*;
+pub(crate) use plan_part::{Fill, Filling, OfFile};
 pub use record::*;
 pub use recovery::*;
 pub use run_info::*;
-pub(crate) use setting::MAX_COUNT;
 pub use setting::{Amount, Given, Kind, MAX_WORLD, OF_FULLY_SHARD, SearchAxis, Setting, Values};
+pub(crate) use setting::{MAX_COUNT, MOST_WORDS};
 pub use software_file::*;
 pub use training_file::*;
 pub use why::*;

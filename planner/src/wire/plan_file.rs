@@ -5,9 +5,10 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::plan_part::plan_part;
 use super::setting::{
-    Amount, Given, MAX_COUNT, MAX_WORLD, MOST, Values, WHOLE, between, json, off, on, plan_part, real,
-    switch, text, whole, word,
+    Amount, Given, MAX_COUNT, MAX_WORLD, MOST, Values, WHOLE, between, json, off, on, real, switch, text,
+    whole, word,
 };
 use super::{Choose, DataFile, Objective, Part, SoftwareFile, TrainingFile, data_file};
 use crate::cluster::FailedGpu;

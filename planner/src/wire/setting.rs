@@ -1,4 +1,4 @@
-//! The table of settings: each field of a plan file that holds a value is declared with its row, by `plan_part!`.
+//! The table of settings: each field of a plan file that holds a value is declared with its row, by `plan_part!` (`plan_part.rs`).
 //!
 //! What a field takes, what it is called and where a form has it stand there once. Ranges and words that a plan is held to, the form of
 //! the page, the axes that a search may choose, docs/settings.md and the JSON Schema of plan files all read it.
@@ -12,7 +12,7 @@ use super::{
 use serde_json::Value;
 
 use crate::runtime::{Counted, Facts, Readers};
-use crate::settings::{OfRow, Usual, words};
+use crate::settings::{ForRow, OfRow, Usual, words};
 use crate::units::Dtype;
 
 /// Most GPUs of a plan, and so of an axis.
@@ -23,6 +23,8 @@ pub(crate) const MAX_COUNT: u64 = 1 << 32;
 pub(super) const MOST: u64 = 1_000_000_000;
 /// Most tokens of an expert over the mean; more than any model has experts.
 pub(super) const MAX_RATIO: f64 = 1e6;
+/// Most words of a list; more than there are to name.
+pub(crate) const MOST_WORDS: usize = 64;
 /// The smallest number that a loss can be multiplied by.
 pub(super) const LEAST_SCALE: f64 = 1e-6;
 
@@ -351,13 +353,6 @@ impl Setting {
         T::of(setting.map_or(Usual::Nothing, |setting| setting.usual))
     }
 
-    /// Whether the row of the switch at a path says that it is usually on under a runtime.
-    pub(crate) fn is_usual_under(path: &str, runtime: &Facts) -> bool {
-        let is_on = Setting::at_path(path).and_then(|setting| setting.usual_under);
-        debug_assert!(is_on.is_some(), "{path} does not follow from the runtime");
-        is_on.is_some_and(|is_on| is_on(runtime))
-    }
-
     /// Whether a runtime reads the setting at a path.
     pub fn is_read(path: &str, by: &Facts) -> bool {
         Setting::at_path(path).is_none_or(|setting| by.reads(setting.readers))
@@ -418,6 +413,22 @@ impl Setting {
         matches!(self.kind, Kind::Whole { least, most } if (least..=most).contains(&value))
     }
 
+    /// The number nearest to one that it does not take; none for what it takes, and for what is no number.
+    pub(crate) fn nearest(&self, said: ForRow<'_>) -> Option<Usual> {
+        match (self.kind, said) {
+            (Kind::Whole { least, most }, ForRow::Whole(value)) => {
+                let nearest = value.clamp(least, most);
+                (nearest != value).then_some(Usual::Whole(nearest))
+            }
+            (Kind::Real { least, most }, ForRow::Real(value)) => {
+                // Not a number is nothing.
+                let nearest = if value.is_nan() { least } else { value.clamp(least, most.min(f64::MAX)) };
+                (nearest != value).then_some(Usual::Real(nearest))
+            }
+            _ => None,
+        }
+    }
+
     /// The words that it takes; none where it takes no words.
     pub const fn words(&self) -> &'static [&'static str] {
         match self.kind {
@@ -464,75 +475,3 @@ pub const OF_FULLY_SHARD: [&str; 12] = {
     assert!(count == paths.len());
     paths
 };
-
-/// Declares a part of a plan file, each of its fields with its row: what it is, `=`, and what it takes. A field without one is a part
-/// of its own.
-///
-/// `in "SECTION.", each with a default;` has it read field by field (`json/by_field.rs`).
-macro_rules! plan_part {
-    (
-        in $section:literal, each with a default;
-        $(#[$attribute:meta])*
-        pub struct $name:ident {
-            $(
-                $(#[doc = $about:literal])+
-                $(#[serde($($serde:tt)*)])?
-                pub $field:ident: $type:ty $(= $row:expr)?,
-            )*
-        }
-    ) => {
-        $crate::wire::setting::plan_part! {
-            in $section;
-            $(#[$attribute])*
-            pub struct $name {
-                $(
-                    $(#[doc = $about])+
-                    $(#[serde($($serde)*)])?
-                    pub $field: $type $(= $row)?,
-                )*
-            }
-        }
-
-        $crate::json::by_field::by_field! { $name { $($field),* } }
-    };
-    (
-        in $section:literal;
-        $(#[$attribute:meta])*
-        pub struct $name:ident {
-            $(
-                $(#[doc = $about:literal])+
-                $(#[serde($($serde:tt)*)])?
-                pub $field:ident: $type:ty $(= $row:expr)?,
-            )*
-        }
-    ) => {
-        $(#[$attribute])*
-        pub struct $name {
-            $(
-                $(#[doc = $about])+
-                $(#[serde($($serde)*)])?
-                pub $field: $type,
-            )*
-        }
-
-        impl $name {
-            pub(super) const ROWS: $crate::wire::setting::Rows = &[
-                $($crate::wire::setting::row!(
-                    concat!($section, stringify!($field)), concat!($($about),+) $(, $row)?
-                ),)*
-            ];
-        }
-    };
-}
-
-/// The rows of one field: none or one.
-macro_rules! row {
-    ($path:expr, $about:expr) => {
-        &[]
-    };
-    ($path:expr, $about:expr, $row:expr) => {
-        &[$row.placed($path, $about)]
-    };
-}
-
-pub(super) use {plan_part, row};

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::Calibration;
 use super::Part;
-use super::setting::{json, off, plan_part, text, whole};
+use super::plan_part::plan_part;
+use super::setting::{json, off, text, whole};
 use crate::runtime::Counted;
 
 plan_part! {
