@@ -1,19 +1,20 @@
 //! What the worker can execute of what planner can plan.
 //!
-//! This is an allow-list. Structs are taken apart field by field and enums case by case, without `..` or `_`, so that
-//! whatever is added to a model or to training is refused by the compiler until somebody says here whether it is
-//! executed; of the parts that a model has by name alone, those are executed that stand in `executes_part`.
+//! This is an allow-list. Structs of a model are taken apart field by field and enums case by case, without `..` or `_`, so that
+//! whatever is added to a model is refused by the compiler until somebody says here whether it is executed; of the parts that a
+//! model has by name alone, those are executed that stand in `executes_part`. Of settings of `training` their rows say it.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::remarks::holds;
 use crate::finding::Finding;
 use crate::model::{
     Activation, Architecture, Attention, Balance, Branches, LayerKind, MixerRef, Mlp, Moe, Norm, Positions,
     QkNorm, Routing, Score, Scores,
 };
-use crate::plan::{MoeTraining, Optimizer, Plan, Training};
-use crate::settings::{Granularity, OptimizerKind};
-use crate::units::Dtype;
+use crate::plan::Plan;
+use crate::settings::{Granularity, OfRow};
+use crate::wire::{Setting, Trained};
 
 /// What keeps `shardplan-rank` from executing this plan; empty when it can. The page asks before it offers to run,
 /// the rank before it allocates.
@@ -23,7 +24,7 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
     if let Some(moe) = &plan.model.moe {
         limits.extend(expert_limits(plan, moe));
     }
-    limits.extend(training_limits(&plan.training, plan.model.moe.is_some()));
+    limits.extend(training_limits(plan));
     let over_steps = plan.model.moe.as_ref().is_some_and(|moe| moe.routing.balance == Balance::GlobalAuxLoss);
     if plan.nonuniform.is_some() && over_steps {
         limits.push(limit(
@@ -319,96 +320,18 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
     of_sizes.or_else(of_scores)
 }
 
-/// Why these settings can't be executed. What they say of bytes and of time alone is not looked at: kernels, overlap,
-/// graphs, buffers, and types of state that the executor keeps wider.
-fn training_limits(training: &Training, has_experts: bool) -> Vec<Finding> {
-    let Training {
-        seq_len: _,
-        micro_batch_size: _,
-        global_batch_size: _,
-        dtype,
-        low_precision,
-        fp8_param_gather: _,
-        bf16_first_layers: _,
-        bf16_last_layers: _,
-        fp8_attention: _,
-        fp8_output: _,
-        grad_dtype: _,
-        loss_scale: _,
-        optimizer:
-            Optimizer {
-                kind: OptimizerKind::Adam | OptimizerKind::Sgd | OptimizerKind::Muon,
-                distributed: _,
-                precision_aware: _,
-                master_dtype: _,
-                exp_avg_dtype: _,
-                exp_avg_sq_dtype: _,
-                offload_fraction: _,
-                instances: _,
-                core_master: _,
-                beta1: _,
-                beta2: _,
-                eps: _,
-                momentum: _,
-            },
-        recompute: _,
-        recompute_modules: _,
-        recompute_method: _,
-        recompute_layers: _,
-        distribute_saved_activations: _,
-        offload: _,
-        attention_dropout,
-        hidden_dropout,
-        attention_backend: _,
-        implementation: _,
-        cross_entropy: _,
-        fused_gradient_accumulation: _,
-        cuda_graphs: _,
-        cuda_graph_modules: _,
-        overlap: _,
-        moe:
-            MoeTraining {
-                dispatcher: _,
-                backend: _,
-                // What is expected of a router, which routes as it does; one that is forced is the model's.
-                load_imbalance: _,
-                load_may_grow: _,
-                capacity_factor,
-                pad_to_capacity: _,
-                grouped_gemm: _,
-                shared_expert_overlap: _,
-                fused_activation: _,
-                permute_fusion: _,
-            },
-        attention_mask: _,
-        deterministic: _,
-        fused_softmax: _,
-        deferred_head_gradients: _,
-    } = training;
-    let mut limits = Vec::new();
-    match dtype {
-        Dtype::Bf16 | Dtype::Fp16 | Dtype::Fp32 | Dtype::Fp64 => {}
-        Dtype::Fp8 => {
-            limits.push(limit("training.dtype", "fp8", "the executor runs bf16, fp16, fp32 and fp64"));
-        }
-    }
-    if let Some(recipe) = low_precision {
-        let what = "the executor has no 8-bit or 4-bit kernels; set training.dtype to bf16";
-        limits.push(limit("training.dtype", recipe.name(), what));
-    }
-    for (field, rate) in
-        [("training.attention_dropout", *attention_dropout), ("training.hidden_dropout", *hidden_dropout)]
-    {
-        if rate > 0.0 {
-            limits.push(limit(field, rate, "the executor has no dropout; set it to 0"));
-        }
-    }
-    if capacity_factor.is_some() && has_experts {
-        limits.push(limit(
-            "training.moe.capacity_factor",
-            *capacity_factor,
-            "the executor drops no tokens; leave the capacity factor out",
-        ));
-    }
-    limits
+/// Why these settings can't be executed: by their rows, of which those that say nothing are executed with their usual values alone.
+fn training_limits(plan: &Plan) -> Vec<Finding> {
+    let (said, experts) = (json!({"training": plan.file.training}), plan.model.moe.is_some());
+    let refused = Setting::all().filter_map(|setting| {
+        let value = setting.path.split('.').try_fold(&said, |place, key| place.get(key))?;
+        let why = match setting.trained {
+            Trained::Words(words, why) if !value.as_str().is_some_and(|word| words.contains(&word)) => why,
+            Trained::Usual(why) if *value != Value::of(setting.usual) => why,
+            _ => return None,
+        };
+        let is_idle = setting.given.is_some_and(|given| !holds(given, &plan.file, experts));
+        (!is_idle).then(|| limit(setting.path, value.clone(), why))
+    });
+    refused.collect()
 }

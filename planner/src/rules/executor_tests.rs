@@ -140,4 +140,8 @@ fn what_is_missing_is_named() {
     check("kimi-linear-48b-a3b", none(), none(), "no Kimi delta attention");
     check("gemma-3n-e4b", none(), none(), "no keys and values of an earlier layer");
     check("tiny-dense", none(), json!({"hidden_dropout": 0.1}), "no dropout");
+    let capacity = json!({"moe": {"capacity_factor": 1.5}});
+    check("tiny-moe", none(), capacity.clone(), "drops no tokens");
+    // Without experts it says nothing.
+    check("tiny-dense", none(), capacity, "");
 }

@@ -108,7 +108,7 @@ fn is_counted_alike(plan: &Plan, counted: Counted) -> bool {
 }
 
 /// Whether a plan has what a setting needs to change something; `experts` is whether the model has some.
-fn holds(given: Given, file: &PlanFile, experts: bool) -> bool {
+pub(super) fn holds(given: Given, file: &PlanFile, experts: bool) -> bool {
     let training = &file.training;
     let (recompute, moe) = (training.recompute.granularity, &training.moe);
     let kind = training.optimizer.kind.unwrap_or(OptimizerKind::Adam);

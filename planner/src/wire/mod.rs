@@ -41,7 +41,7 @@ pub(crate) use plan_part::{Fill, Filling, OfFile};
 pub use record::*;
 pub use recovery::*;
 pub use run_info::*;
-pub use setting::{Amount, Given, Kind, MAX_WORLD, OF_FULLY_SHARD, SearchAxis, Setting, Values};
+pub use setting::{Amount, Given, Kind, MAX_WORLD, OF_FULLY_SHARD, SearchAxis, Setting, Trained, Values};
 pub(crate) use setting::{MAX_COUNT, MOST_WORDS};
 pub use software_file::*;
 pub use training_file::*;

@@ -58,6 +58,8 @@ pub struct Setting {
     pub usual_under: Option<fn(&Facts) -> bool>,
     /// What else a plan says, without which it changes nothing.
     pub given: Option<Given>,
+    /// Which of its values the executor trains with, where it is one of `training`.
+    pub trained: Trained,
     /// Unit of its numbers; empty for what is counted, and for what is no number.
     pub unit: &'static str,
     /// Its name in a form.
@@ -98,6 +100,17 @@ pub enum Kind {
     Text,
     /// One of these words, or JSON of a form that is said in the second.
     Json(&'static [&'static str], &'static str),
+}
+
+/// Which values of a setting the executor trains with. What a row says nothing of is not known to be executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trained {
+    /// All. Kernels, overlap, graphs, buffers and types of state that it keeps wider are of bytes and of time alone.
+    All,
+    /// These words, and what is said of others.
+    Words(&'static [&'static str], &'static str),
+    /// The usual one, and what is said of others.
+    Usual(&'static str),
 }
 
 /// Which values of a setting make sense in a plan, by its sizes: what the buttons of a form step through, a search chooses from, and
@@ -250,6 +263,7 @@ const fn of(kind: Kind) -> Setting {
         readers: Readers::All,
         counted: Counted::Everywhere,
         given: None,
+        trained: Trained::Usual(told("the executor does not know this setting yet; leave it out")),
         unit: "",
         label: "",
         part: Part::Apart,
@@ -293,6 +307,21 @@ impl Setting {
     /// The same that needs something else.
     pub(super) const fn given(self, given: Given) -> Setting {
         Setting { given: Some(given), ..self }
+    }
+
+    /// The same that the executor trains with, whatever its value.
+    pub(super) const fn trained(self) -> Setting {
+        Setting { trained: Trained::All, ..self }
+    }
+
+    /// The same of which the executor trains with these words; of others this is said.
+    pub(super) const fn trained_as(self, words: &'static [&'static str], why: &'static str) -> Setting {
+        Setting { trained: Trained::Words(words, told(why)), ..self }
+    }
+
+    /// The same of which the executor trains with the usual value; of others this is said.
+    pub(super) const fn trained_if_usual(self, why: &'static str) -> Setting {
+        Setting { trained: Trained::Usual(told(why)), ..self }
     }
 
     /// The same in a unit.

@@ -7,7 +7,7 @@ use serde::de::value::Error;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::setting::{Kind, Setting};
+use super::setting::{Kind, Setting, Trained};
 use super::{Part, PlanFile, VERSION};
 use crate::settings::Usual;
 
@@ -204,4 +204,15 @@ fn rows_say_what_a_form_needs() {
     }
     let names: Vec<&str> = Setting::all().filter_map(|setting| setting.axis).map(|axis| axis.name).collect();
     assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{names:?}");
+}
+
+#[test]
+fn what_a_row_does_not_say_is_not_known_to_be_executed() {
+    let Trained::Usual(why) = super::setting::off().trained else { panic!("it is taken to be executed") };
+    assert!(!why.is_empty());
+    // Where a rule says what is usual there is nothing to compare with.
+    let training = Setting::all().filter(|setting| setting.path.starts_with("training."));
+    let unsaid = training
+        .filter(|setting| setting.usual == Usual::Rule && matches!(setting.trained, Trained::Usual(_)));
+    assert_eq!(unsaid.map(|setting| setting.path).collect::<Vec<_>>(), [""; 0]);
 }

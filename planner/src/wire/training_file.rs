@@ -52,42 +52,44 @@ plan_part! {
         /// Tokens of a sequence.
         pub seq_len: Option<u64> as u64 =
             whole(1, MAX_COUNT).in_unit("tokens").among(Values::Multiples(Amount::PartsOfSequence, Some(Amount::Positions)))
-                .at(Part::Training, "Sequence length").usual(Whole(4096)),
+                .at(Part::Training, "Sequence length").usual(Whole(4096)).trained(),
         /// Sequences of a micro batch.
         pub micro_batch_size: Option<u64> as u64 = whole(1, 1 << 20).in_unit("sequences").divides(Amount::GlobalBatch)
-                .at(Part::Training, "Micro batch").stepped().open("micro_batch_size").usual(Whole(1)),
+                .at(Part::Training, "Micro batch").stepped().open("micro_batch_size").usual(Whole(1)).trained(),
         /// Sequences of a step.
         pub global_batch_size: Option<u64> as u64 =
             whole(1, MAX_COUNT).in_unit("sequences").among(Values::Multiples(Amount::SequencesAtOnce, None))
-                .at(Part::Training, "Global batch").stepped().usual(Whole(256)),
+                .at(Part::Training, "Global batch").stepped().usual(Whole(256)).trained(),
         /// Compute type, or a low-precision recipe on top of bf16.
         pub dtype: Option<Precision> as Dtype =
             word(&Precision::WORDS).at(Part::Training, "Precision").open_if_named("precision")
-                .usual(Word(Precision::Bf16.name())).counted_by(Counted::EightBits),
+                .usual(Word(Precision::Bf16.name())).counted_by(Counted::EightBits)
+                .trained_as(&WHOLE, "the executor has no 8-bit or 4-bit kernels; set training.dtype to bf16"),
         /// Type of the main gradient buffers; fp32 (fp64 with dtype fp64).
-        pub grad_dtype: Option<Dtype> as Dtype = word(&WHOLE).at(Part::Training, "Gradients").by_rule(),
+        pub grad_dtype: Option<Dtype> as Dtype = word(&WHOLE).at(Part::Training, "Gradients").by_rule().trained(),
         /// Whether parameters are gathered and kept in 8 bits (with a recipe of 8 bits).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fp8_param_gather: Option<bool> as bool =
-            off().at(Part::LowPrecision, "Parameters too").counted_by(Counted::EightBits).given(Given::LowPrecision),
+            off().at(Part::LowPrecision, "Parameters too").counted_by(Counted::EightBits).given(Given::LowPrecision).trained(),
         /// First layers that a low-precision recipe leaves in bf16.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub bf16_first_layers: Option<u64> as u64 =
             whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "First layers in bf16")
-                .usual(Whole(0)).read_by(Readers::MegatronCore).given(Given::LowPrecision),
+                .usual(Whole(0)).read_by(Readers::MegatronCore).given(Given::LowPrecision).trained(),
         /// Last layers that a low-precision recipe leaves in bf16.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub bf16_last_layers: Option<u64> as u64 =
             whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersOfStage)).at(Part::LowPrecision, "Last layers in bf16")
-                .usual(Whole(0)).read_by(Readers::MegatronCore).given(Given::LowPrecision),
+                .usual(Whole(0)).read_by(Readers::MegatronCore).given(Given::LowPrecision).trained(),
         /// Whether a low-precision recipe multiplies in 8 bits within attention too.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fp8_attention: Option<bool> as bool =
-            off().at(Part::LowPrecision, "Attention too").read_by(Readers::MegatronCore).given(Given::LowPrecision),
+            off().at(Part::LowPrecision, "Attention too").read_by(Readers::MegatronCore).given(Given::LowPrecision).trained(),
         /// Whether a low-precision recipe runs the output layer too.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fp8_output: Option<bool> as bool =
-            off().at(Part::LowPrecision, "Output layer too").read_by(Readers::MegatronCore).given(Given::LowPrecision),
+            off().at(Part::LowPrecision, "Output layer too").read_by(Readers::MegatronCore).given(Given::LowPrecision)
+                .trained(),
         /// Optimizer.
         pub optimizer: OptimizerFile as Optimizer,
         /// What losses are multiplied by before their gradients are made in fp16.
@@ -101,38 +103,41 @@ plan_part! {
         /// Probability of dropout on attention weights.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub attention_dropout: Option<f64> as f64 = between(0.0, 1.0).at(Part::Activations, "Attention dropout")
-            .usual(Real(0.0)).counted_by(Counted::MegatronCore),
+            .usual(Real(0.0)).counted_by(Counted::MegatronCore)
+            .trained_if_usual("the executor has no dropout; set it to 0"),
         /// Probability of dropout on the residual stream.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub hidden_dropout: Option<f64> as f64 = between(0.0, 1.0).at(Part::Activations, "Hidden dropout")
-            .usual(Real(0.0)).counted_by(Counted::MegatronCore),
+            .usual(Real(0.0)).counted_by(Counted::MegatronCore)
+            .trained_if_usual("the executor has no dropout; set it to 0"),
         /// Kernel of attention.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub attention_backend: Option<AttentionBackend> as AttentionBackend =
             word(&AttentionBackend::WORDS).at(Part::Activations, "Attention kernel")
-                .usual(Word(AttentionBackend::Auto.name())).counted_by(Counted::AttentionKernels),
+                .usual(Word(AttentionBackend::Auto.name())).counted_by(Counted::AttentionKernels).trained(),
         /// Whose layers are used.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub implementation: Option<Implementation> as Implementation = word(&Implementation::WORDS).at(Part::Activations, "Layers")
-                .usual(Word(Implementation::TransformerEngine.name())).counted_by(Counted::MegatronCore),
+                .usual(Word(Implementation::TransformerEngine.name())).counted_by(Counted::MegatronCore).trained(),
         /// Kernel of the loss.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cross_entropy: Option<CrossEntropy> as CrossEntropy = word(&CrossEntropy::WORDS).at(Part::Activations, "Loss kernel")
-                .usual(Word(CrossEntropy::Unfused.name())).counted_by(Counted::MegatronCore),
+                .usual(Word(CrossEntropy::Unfused.name())).counted_by(Counted::MegatronCore).trained(),
         /// Whether weight gradients are added into the main gradient by the GEMM that makes them; true (false under FSDP).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fused_gradient_accumulation: Option<bool> as bool = switch().at(Part::Activations, "Gradients added by GEMMs")
                 .usual_under(|runtime| runtime.fuses_gradient_accumulation)
-                .read_by(Readers::MegatronCore).counted_by(Counted::Frameworks),
+                .read_by(Readers::MegatronCore).counted_by(Counted::Frameworks).trained(),
         /// What is captured as CUDA graphs.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cuda_graphs: Option<CudaGraphs> as CudaGraphs =
             word(&CudaGraphs::WORDS).among(Values::Scale).at(Part::Software, "CUDA graphs").open("cuda_graphs")
-                .usual(Word(CudaGraphs::None.name())).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
+                .usual(Word(CudaGraphs::None.name())).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore)
+                .trained(),
         /// Modules that are captured when scoped.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cuda_graph_modules: Option<Vec<String>> as Vec<String> =
-            words(GRAPH_MODULES).at(Part::Software, "Captured").given(Given::Graphs),
+            words(GRAPH_MODULES).at(Part::Software, "Captured").given(Given::Graphs).trained(),
         /// Communication that hides behind compute.
         #[serde(skip_serializing_if = "OverlapFile::is_empty")]
         pub overlap: OverlapFile as Overlap,
@@ -141,23 +146,24 @@ plan_part! {
         /// Whether the dataloader makes a boolean attention mask.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub attention_mask: Option<bool> as bool =
-            off().at(Part::Activations, "Mask as a tensor").counted_by(Counted::MegatronCore),
+            off().at(Part::Activations, "Mask as a tensor").counted_by(Counted::MegatronCore).trained(),
         /// Whether kernels that give the same bits every time are asked for, which some models have in plain operators only.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub deterministic: Option<bool> as bool = off().at(Part::Activations, "Same bits every time"),
+        pub deterministic: Option<bool> as bool = off().at(Part::Activations, "Same bits every time").trained(),
         /// Whether masks and softmax of explicit scores are one kernel.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub fused_softmax: Option<bool> as bool = on().at(Part::Activations, "Fused softmax").counted_by(Counted::MegatronCore),
+        pub fused_softmax: Option<bool> as bool = on().at(Part::Activations, "Fused softmax").counted_by(Counted::MegatronCore)
+                .trained(),
         /// Micro batches whose weight gradient of the output layer waits for the end of the step, 0 for all of them; none wait
         /// when it is not said.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub deferred_head_gradients: Option<u64> as Option<u64> =
             whole(0, u64::MAX).in_unit("micro batches").at(Part::Activations, "Head gradients wait")
-                .counted_by(Counted::MegatronCore),
+                .counted_by(Counted::MegatronCore).trained(),
         /// Multi-token-prediction modules trained with the model; 0 (those of an own architecture, when it has some).
-        pub mtp_layers: Option<u64> = whole(0, 16).at(Part::Training, "Prediction modules").by_rule(),
+        pub mtp_layers: Option<u64> = whole(0, 16).at(Part::Training, "Prediction modules").by_rule().trained(),
         /// Tokens of the whole training, for days and cost.
-        pub train_tokens: Option<f64> = real(0.0).in_unit("tokens").at(Part::Training, "Tokens to train"),
+        pub train_tokens: Option<f64> = real(0.0).in_unit("tokens").at(Part::Training, "Tokens to train").trained(),
     }
 }
 
@@ -174,55 +180,56 @@ plan_part! {
     pub struct OptimizerFile {
         /// Adam (AdamW), SGD with momentum, or Muon.
         pub kind: Option<OptimizerKind> as OptimizerKind =
-            word(&OptimizerKind::WORDS).at(Part::Training, "Optimizer").usual(Word(OptimizerKind::Adam.name())),
+            word(&OptimizerKind::WORDS).at(Part::Training, "Optimizer").usual(Word(OptimizerKind::Adam.name()))
+                .trained_as(&["adam", "sgd", "muon"], "the executor updates by Adam, SGD and Muon"),
         /// Whether its state is split over the data-parallel group.
         pub distributed: Option<bool> as bool = on().at(Part::Training, "Distributed optimizer").open("distributed_optimizer")
-                .read_by(Readers::MegatronCore),
+                .read_by(Readers::MegatronCore).trained(),
         /// Whether the optimizer kernel reads and writes state in the types below (TransformerEngine's FusedAdam).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub precision_aware: Option<bool> as bool = off().at(Part::OptimizerState, "Precision-aware")
-            .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
+            .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).trained(),
         /// Type of the master weights; fp32 (fp64 with dtype fp64).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub master_dtype: Option<Dtype> as Dtype =
-            word(&MASTERS).at(Part::OptimizerState, "Master weights").by_rule().read_by(Readers::StateTypes),
+            word(&MASTERS).at(Part::OptimizerState, "Master weights").by_rule().read_by(Readers::StateTypes).trained(),
         /// Type of the first moment; that of the gradients, at least fp32.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub exp_avg_dtype: Option<Dtype> as Dtype =
-            word(&MOMENTS).at(Part::OptimizerState, "First moment").by_rule().read_by(Readers::StateTypes),
+            word(&MOMENTS).at(Part::OptimizerState, "First moment").by_rule().read_by(Readers::StateTypes).trained(),
         /// Type of the second moment; that of the gradients, at least fp32.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub exp_avg_sq_dtype: Option<Dtype> as Dtype =
-            word(&MOMENTS).at(Part::OptimizerState, "Second moment").by_rule().read_by(Readers::StateTypes),
+            word(&MOMENTS).at(Part::OptimizerState, "Second moment").by_rule().read_by(Readers::StateTypes).trained(),
         /// Part of the optimizer's state that lives on the host, 0 to 1.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub offload_fraction: Option<f64> as f64 =
             between(0.0, 1.0).at(Part::OptimizerState, "Part on the host").open_if_named("optimizer_offload")
-                .usual(Real(0.0)).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
+                .usual(Real(0.0)).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).trained(),
         /// Groups into which data parallelism is divided, each with a whole set of optimizer state.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub instances: Option<u64> as u64 = whole(1, MAX_WORLD).divides(Amount::DataRanks).at(Part::OptimizerState, "Instances")
-            .usual(Whole(1)).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
+            .usual(Whole(1)).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).trained(),
         /// Whether Megatron-Core, not a precision-aware optimizer, keeps fp32 master weights and hands over gradients in
         /// fp32; true with 8-bit recipes but delayed scaling. Megatron Bridge does so in bf16 runs too.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub core_master: Option<bool> as Option<bool> =
-            switch().at(Part::OptimizerState, "Masters by Megatron-Core").counted_by(Counted::MegatronCore),
+            switch().at(Part::OptimizerState, "Masters by Megatron-Core").counted_by(Counted::MegatronCore).trained(),
         /// Decay of the first moment. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub beta1: Option<f64> as f64 =
-            between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 1").usual(Real(0.9)).given(Given::Moments),
+            between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 1").usual(Real(0.9)).given(Given::Moments).trained(),
         /// Decay of the second moment. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub beta2: Option<f64> as f64 =
-            between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 2").usual(Real(0.95)).given(Given::Moments),
+            between(0.0, 1.0).but(1.0).at(Part::Update, "Beta 2").usual(Real(0.95)).given(Given::Moments).trained(),
         /// What is added to the root of the second moment. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub eps: Option<f64> as f64 = real(0.0).at(Part::Update, "Epsilon").usual(Real(1e-8)).given(Given::Moments),
+        pub eps: Option<f64> as f64 = real(0.0).at(Part::Update, "Epsilon").usual(Real(1e-8)).given(Given::Moments).trained(),
         /// Momentum of SGD, 0.9, and of Muon, 0.95.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub momentum: Option<f64> as f64 =
-            between(0.0, 1.0).but(1.0).at(Part::Update, "Momentum").by_rule().given(Given::Momentum),
+            between(0.0, 1.0).but(1.0).at(Part::Update, "Momentum").by_rule().given(Given::Momentum).trained(),
     }
 }
 
@@ -240,25 +247,27 @@ plan_part! {
     pub struct LossScaleFile {
         /// The scale of every step; none, and it follows what overflows.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub fixed: Option<f64> as Option<f64> = real(LEAST_SCALE).at(Part::LossScale, "Fixed loss scale").given(Given::Scaled),
+        pub fixed: Option<f64> as Option<f64> = real(LEAST_SCALE).at(Part::LossScale, "Fixed loss scale").given(Given::Scaled)
+                .trained(),
         /// The first step's scale.
         // Torch's `GradScaler`'s, since of Megatron's 2^32 a training finds its own in some twenty steps that change nothing; the
         // rest is Megatron's.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub initial: Option<f64> as f64 =
-            real(LEAST_SCALE).at(Part::LossScale, "First loss scale").usual(Real(65_536.0)).given(Given::ScaledAnew),
+            real(LEAST_SCALE).at(Part::LossScale, "First loss scale").usual(Real(65_536.0)).given(Given::ScaledAnew).trained(),
         /// The smallest.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub min: Option<f64> as f64 =
-            real(LEAST_SCALE).at(Part::LossScale, "Smallest loss scale").usual(Real(1.0)).given(Given::ScaledAnew),
+            real(LEAST_SCALE).at(Part::LossScale, "Smallest loss scale").usual(Real(1.0)).given(Given::ScaledAnew).trained(),
         /// Steps without an overflow after which it doubles.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub window: Option<u64> as u64 = whole(1, MAX_COUNT).in_unit("steps").at(Part::LossScale, "Loss scale grows after")
-                .usual(Whole(1000)).given(Given::ScaledAnew),
+                .usual(Whole(1000)).given(Given::ScaledAnew).trained(),
         /// Overflows before it halves.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub hysteresis: Option<u64> as u64 =
-            whole(1, MAX_COUNT).at(Part::LossScale, "Loss scale falls after").usual(Whole(2)).given(Given::ScaledAnew),
+            whole(1, MAX_COUNT).at(Part::LossScale, "Loss scale falls after").usual(Whole(2)).given(Given::ScaledAnew)
+                .trained(),
     }
 }
 
@@ -316,19 +325,19 @@ plan_part! {
         /// Nothing, the modules named (selective) or whole layers (full).
         pub granularity: Option<Granularity> =
             word(&Granularity::WORDS).among(Values::Scale).at(Part::Recompute, "Recompute").open("recompute")
-                .usual(Word(Granularity::None.name())),
+                .usual(Word(Granularity::None.name())).trained(),
         /// Modules recomputed when selective.
         pub modules: Option<Vec<String>> =
-            words(RECOMPUTE_MODULES).at(Part::Recompute, "Recomputed modules").given(Given::Selective),
+            words(RECOMPUTE_MODULES).at(Part::Recompute, "Recomputed modules").given(Given::Selective).trained(),
         /// Whether every so many layers are a checkpoint (`uniform`), or so many layers of each chunk are (`block`), when full.
         pub method: Option<String> =
-            word(&["uniform", "block"]).at(Part::Recompute, "Method").usual(Word("uniform")).given(Given::Full),
+            word(&["uniform", "block"]).at(Part::Recompute, "Method").usual(Word("uniform")).given(Given::Full).trained(),
         /// Layers per checkpoint (uniform) or checkpointed layers per chunk (block).
-        pub num_layers: Option<u64> = whole(1, MAX_LAYERS).at(Part::Recompute, "Layers").by_rule().given(Given::Full),
+        pub num_layers: Option<u64> = whole(1, MAX_LAYERS).at(Part::Recompute, "Layers").by_rule().given(Given::Full).trained(),
         /// Whether what full recomputation saves is split over tensor-parallel ranks.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub distribute_saved_activations: Option<bool> = off().at(Part::Recompute, "Split what is saved")
-            .read_by(Readers::MegatronCore).counted_by(Counted::Frameworks).given(Given::Full),
+            .read_by(Readers::MegatronCore).counted_by(Counted::Frameworks).given(Given::Full).trained(),
     }
 }
 
@@ -345,14 +354,15 @@ plan_part! {
     pub struct OffloadFile {
         /// Modules whose saved tensors are moved.
         pub modules: Option<Vec<String>> as Vec<String> = words(OFFLOAD_MODULES).at(Part::Activations, "Waiting on the host")
-                .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore),
+                .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).trained(),
         /// Part of their bytes that is moved, 0 to 1.
-        pub fraction: Option<f64> as f64 = between(0.0, 1.0).at(Part::Activations, "Part of their bytes").usual(Real(1.0)),
+        pub fraction: Option<f64> as f64 = between(0.0, 1.0).at(Part::Activations, "Part of their bytes").usual(Real(1.0))
+                .trained(),
         /// First layers of which all that is saved is moved.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub layers: Option<u64> as u64 =
             whole(0, MAX_LAYERS).among(Values::NoneOr(Amount::LayersButOne)).at(Part::Activations, "Whole layers on the host")
-                .usual(Whole(0)).read_by(Readers::MegatronCore).counted_by(Counted::Frameworks),
+                .usual(Whole(0)).read_by(Readers::MegatronCore).counted_by(Counted::Frameworks).trained(),
     }
 }
 
@@ -375,20 +385,20 @@ plan_part! {
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
     pub struct OverlapFile {
         /// Reduction of gradients behind backward.
-        pub grad_reduce: Option<bool> as bool = on().at(Part::Overlap, "Gradients"),
+        pub grad_reduce: Option<bool> as bool = on().at(Part::Overlap, "Gradients").trained(),
         /// Gathering of parameters behind forward; true (false without a distributed optimizer).
-        pub param_gather: Option<bool> as bool = switch().at(Part::Overlap, "Parameters").by_rule(),
+        pub param_gather: Option<bool> as bool = switch().at(Part::Overlap, "Parameters").by_rule().trained(),
         /// Collectives of tensor parallelism behind the GEMMs next to them.
         pub tp: Option<bool> as bool =
-            off().at(Part::Overlap, "Tensor parallel").open("tp_overlap").counted_by(Counted::TensorOverlap),
+            off().at(Part::Overlap, "Tensor parallel").open("tp_overlap").counted_by(Counted::TensorOverlap).trained(),
         /// All-to-all of expert parallelism behind another micro batch.
         pub ep: Option<bool> as bool = off().at(Part::Overlap, "Expert parallel").open("ep_overlap")
-            .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts),
+            .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts).trained(),
         /// Sends between pipeline stages behind compute.
-        pub p2p: Option<bool> as bool = on().at(Part::Overlap, "Pipeline sends"),
+        pub p2p: Option<bool> as bool = on().at(Part::Overlap, "Pipeline sends").trained(),
         /// Weight gradients wait until the all-to-all has something to hide behind.
         pub delay_wgrad: Option<bool> as bool =
-            off().at(Part::Overlap, "Delayed gradients").read_by(Readers::MegatronCore).given(Given::Experts),
+            off().at(Part::Overlap, "Delayed gradients").read_by(Readers::MegatronCore).given(Given::Experts).trained(),
     }
 }
 
@@ -412,40 +422,43 @@ plan_part! {
     pub struct MoeFile {
         /// How tokens get to their experts.
         pub dispatcher: Option<Dispatcher> as Dispatcher = word(&Dispatcher::WORDS).at(Part::Experts, "Dispatcher").open("dispatcher")
-                .usual(Word(Dispatcher::AllToAll.name())).given(Given::Experts),
+                .usual(Word(Dispatcher::AllToAll.name())).given(Given::Experts).trained(),
         /// Library of the flex dispatcher.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub backend: Option<FlexBackend> as FlexBackend = word(&FlexBackend::WORDS).at(Part::Experts, "Flex library")
-            .usual(Word(FlexBackend::DeepEp.name())).given(Given::Flex),
+            .usual(Word(FlexBackend::DeepEp.name())).given(Given::Flex).trained(),
         /// Tokens of the busiest rank over the mean.
         pub load_imbalance: Option<f64> as f64 =
-            real(1.0).at(Part::Experts, "Load imbalance").usual(Real(1.0)).given(Given::Experts),
+            real(1.0).at(Part::Experts, "Load imbalance").usual(Real(1.0)).given(Given::Experts).trained(),
         /// Whether more tokens may come to a rank than `load_imbalance` says, so that the likely range allows for them; true
         /// where neither that nor `force_balance` is said.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub load_may_grow: Option<bool> as bool = switch().at(Part::Experts, "Load may grow").by_rule().given(Given::Experts),
+        pub load_may_grow: Option<bool> as bool = switch().at(Part::Experts, "Load may grow").by_rule().given(Given::Experts)
+                .trained(),
         /// Whether the router spreads tokens evenly whatever it has learned, as benchmarks do; the model's routing.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub force_balance: Option<bool> = switch().at(Part::Experts, "Forced balance").by_rule().given(Given::Experts),
+        pub force_balance: Option<bool> = switch().at(Part::Experts, "Forced balance").by_rule().given(Given::Experts)
+                .trained(),
         /// Tokens that an expert takes over the mean; null drops none.
         pub capacity_factor: Option<f64> as Option<f64> = between(0.0, MAX_RATIO).but(0.0).at(Part::Experts, "Capacity factor")
-                .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts),
+                .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts)
+                .trained_if_usual("the executor drops no tokens; leave the capacity factor out"),
         /// Whether every expert's input is padded to its capacity.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub pad_to_capacity: Option<bool> as bool = off().at(Part::Experts, "Pad to capacity").given(Given::Capacity),
+        pub pad_to_capacity: Option<bool> as bool = off().at(Part::Experts, "Pad to capacity").given(Given::Capacity).trained(),
         /// Whether a rank's experts run as one grouped GEMM.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub grouped_gemm: Option<bool> as bool = on().at(Part::Experts, "Grouped GEMM").given(Given::Experts),
+        pub grouped_gemm: Option<bool> as bool = on().at(Part::Experts, "Grouped GEMM").given(Given::Experts).trained(),
         /// Whether shared experts run while tokens travel to the routed ones.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub shared_expert_overlap: Option<bool> as bool = off().at(Part::Experts, "Overlap shared")
-            .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts),
+            .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).given(Given::Experts).trained(),
         /// Whether the experts' activation, its gate and the weight of each token are one kernel; true for gated experts.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub fused_activation: Option<bool> as bool =
-            switch().at(Part::Experts, "Fused activation").by_rule().given(Given::Experts),
+            switch().at(Part::Experts, "Fused activation").by_rule().given(Given::Experts).trained(),
         /// Whether sorting of tokens is one kernel.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub permute_fusion: Option<bool> as bool = off().at(Part::Experts, "Fused sorting").given(Given::Experts),
+        pub permute_fusion: Option<bool> as bool = off().at(Part::Experts, "Fused sorting").given(Given::Experts).trained(),
     }
 }
