@@ -38,6 +38,8 @@ pub enum Source {
     /// Nowhere: the field says something to Shardplan alone, or to the script and the worker that it makes, and no framework
     /// could have an option for it.
     Own,
+    /// It was not looked for yet.
+    Unread,
 }
 
 /// A field without an option.
@@ -65,6 +67,12 @@ pub(super) const fn own(field: &'static str, what: &'static str) -> Gap {
     Gap { field, holds: Holds::Nothing, what, source: Source::Own }
 }
 
+/// A field of which nobody has read yet what a framework has for it.
+pub(super) const fn unread(field: &'static str) -> Gap {
+    let what = "which option says it is not known yet: what stands in the framework's own files holds";
+    Gap { field, holds: Holds::Files, what, source: Source::Unread }
+}
+
 /// What holds where there is no option.
 #[derive(Debug, Clone, Copy)]
 pub enum Holds {
@@ -83,10 +91,10 @@ pub enum Holds {
 }
 
 /// What of a filled plan these gaps leave out.
-pub(super) fn missing(gaps: impl Iterator<Item = &'static Gap>, plan: &Plan, file: &Value) -> Vec<Missing> {
+pub(super) fn missing(gaps: impl Iterator<Item = Gap>, plan: &Plan, file: &Value) -> Vec<Missing> {
     let mut usual: Option<Value> = None;
     let mut found = Vec::new();
-    let all: Vec<&Gap> = gaps.collect();
+    let all: Vec<Gap> = gaps.collect();
     for gap in &all {
         let value = at(file, gap.field);
         let said = match gap.holds {
@@ -107,7 +115,7 @@ pub(super) fn missing(gaps: impl Iterator<Item = &'static Gap>, plan: &Plan, fil
 }
 
 /// The plan with what these gaps are about left to its defaults.
-fn by_itself(plan: &Plan, file: &Value, gaps: &[&Gap]) -> Value {
+fn by_itself(plan: &Plan, file: &Value, gaps: &[Gap]) -> Value {
     let mut without = file.clone();
     // A table that has the model's own fields has another model here than a plan file.
     without["model"] = serde_json::to_value(&plan.file.model).unwrap_or_default();

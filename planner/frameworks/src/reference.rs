@@ -58,7 +58,7 @@ fn of(out: &mut String, title: &str, table: &Table) {
         let _ = writeln!(out, " {} |", row.source);
     }
     let _ = write!(out, "\n| field without an option | said | why | read in |\n|---|---|---|---|\n");
-    for gap in table.gaps() {
+    for gap in table.gaps().copied().chain(table.unread()) {
         let said = match gap.holds {
             Holds::Elsewhere => "always".to_owned(),
             Holds::Files => "where it is set to anything but its default".to_owned(),
@@ -70,6 +70,7 @@ fn of(out: &mut String, title: &str, table: &Table) {
         let source = match gap.source {
             Source::Read(file) => file,
             Source::Own => "Shardplan's own",
+            Source::Unread => "not read yet",
         };
         let _ = writeln!(out, "| {} | {said} | {} | {source} |", gap.field, gap.what);
     }

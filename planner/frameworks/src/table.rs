@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use planner::plan::Plan;
 use planner::rules;
+use planner::wire::{Part, Setting};
 
 use crate::gap::{self, Gap, Holds, Missing};
 use crate::kind::Kind;
@@ -56,7 +57,7 @@ impl Table {
                 }
             }
         }
-        written.missing.extend(gap::missing(self.gaps(), plan, &file));
+        written.missing.extend(gap::missing(self.gaps().copied().chain(self.unread()), plan, &file));
         for missing in
             written.missing.iter_mut().filter(|missing| has_models && is_at(missing.field, "model"))
         {
@@ -66,6 +67,13 @@ impl Table {
             }
         }
         written
+    }
+
+    /// Gaps of settings that neither a row nor a gap is of, since nobody has read yet what the framework has for them; those of no
+    /// form are of planner alone.
+    pub(crate) fn unread(self) -> impl Iterator<Item = Gap> {
+        let unread = move |setting: &&Setting| setting.part != Part::Apart && !self.knows(setting.path);
+        Setting::all().filter(unread).map(|setting| gap::unread(setting.path))
     }
 
     /// Puts what a job's settings say into a plan file. `said` knows the value of an option.
