@@ -1,5 +1,5 @@
 //! How long a choice takes by itself: model and cluster named, everything else left to a search, two threads. `choices GPU NODES
-//! [MODEL...] [--choose AXES] [--threads NUMBER] [--plans]` prints for each model (all of the catalogue where none is named) seconds of the
+//! [MODEL...] [--choose AXES] [--runtime NAME] [--threads NUMBER] [--plans]` prints for each model (all of the catalogue where none is named) seconds of the
 //! space, of its parts, of the simulation and of the answer, with `--plans` what is chosen and nothing of clocks, and in the end what most
 //! of them take. One thread does the same work each time, so its instructions can be counted (`valgrind --tool=callgrind`).
 
@@ -27,6 +27,11 @@ fn main() {
         axes.extend(arguments.get(at + 1).expect("axes").split(',').map(str::to_owned));
         arguments.drain(at..at + 2);
     }
+    let mut runtime = None;
+    if let Some(at) = arguments.iter().position(|one| one == "--runtime") {
+        runtime = Some(arguments.get(at + 1).expect("a runtime").clone());
+        arguments.drain(at..at + 2);
+    }
     let mut threads = 2;
     if let Some(at) = arguments.iter().position(|one| one == "--threads") {
         threads = arguments.get(at + 1).and_then(|one| one.parse().ok()).expect("a number of threads");
@@ -34,15 +39,18 @@ fn main() {
     }
     let plans = arguments.iter().position(|one| one == "--plans").map(|at| arguments.remove(at)).is_some();
     let [gpu, nodes, named @ ..] = &arguments[..] else {
-        panic!("choices GPU NODES [MODEL...] [--choose AXES] [--threads NUMBER] [--plans]")
+        panic!("choices GPU NODES [MODEL...] [--choose AXES] [--runtime NAME] [--threads NUMBER] [--plans]")
     };
     let nodes: u64 = nodes.parse().expect("nodes are a number");
     let known: Vec<String> = presets().iter().map(|preset| preset.id.to_owned()).collect();
     let models = if named.is_empty() { &known } else { named };
     let mut all = Vec::new();
     for model in models {
-        let file = json!({"version": 1, "model": {"preset": model}, "cluster": {"gpu": gpu, "nodes": nodes},
+        let mut file = json!({"version": 1, "model": {"preset": model}, "cluster": {"gpu": gpu, "nodes": nodes},
             "choose": axes});
+        if let Some(runtime) = &runtime {
+            file["runtime"] = json!(runtime);
+        }
         let mut file = planner::parse_plan(&file.to_string()).expect("a plan file");
         // The framework goes with the runtime that is chosen.
         if axes.iter().all(|axis| axis != "runtime") {

@@ -9,14 +9,16 @@ use crate::model::LayerKind;
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 use crate::shard::BufferShard;
+use crate::shard::fsdp::Unit;
 use crate::units::Quantity;
 
 /// How a runtime's memory is counted.
 pub(super) struct Counting {
     /// The ranks of a stage.
     pub ranks: fn(&LayerTerms<'_>, u64) -> Vec<Rank>,
-    /// What a stage of shards gathers in a step. What keeps its parameters whole is never asked.
-    pub units: fn(&Plan, u64) -> StageUnits,
+    /// What a stage of shards with these units gathers in a step, and whether every tensor-parallel rank ends up with all logits. What
+    /// keeps its parameters whole is never asked.
+    pub units: fn(&Plan, u64, (&[Unit], bool)) -> StageUnits,
     /// Whether an update works on fp32 copies of gradients, and the bytes of an element of other copies that it makes.
     pub copies: fn(&Plan, &[BufferShard]) -> (bool, u64),
     /// What a layer of a kind saves.
@@ -31,7 +33,7 @@ pub(super) struct Counting {
 
 const MEGATRON: Counting = Counting {
     ranks: of_megatron,
-    units: |_, _| StageUnits::MegatronFsdp(megatron_fsdp::Transients::default()),
+    units: |_, _, _| StageUnits::MegatronFsdp(megatron_fsdp::Transients::default()),
     copies: state::copies_of_megatron,
     saved: |terms, kind| terms.layer(kind).saved.total(),
     assumptions: assumptions::of_megatron,
@@ -50,13 +52,13 @@ const WORKER: Counting = Counting {
 
 const MEGATRON_FSDP: Counting = Counting {
     ranks: of_shards,
-    units: |plan, stage| StageUnits::MegatronFsdp(megatron_fsdp::transients(plan, stage)),
+    units: |plan, _, (units, _)| StageUnits::MegatronFsdp(megatron_fsdp::transients(plan, units)),
     likely: |_| interval::OF_SHARDS,
     ..WORKER
 };
 
 const FSDP2: Counting = Counting {
-    units: |plan, stage| StageUnits::Fsdp2(fsdp2::Gathered::of_stage(plan, stage)),
+    units: |plan, stage, units| StageUnits::Fsdp2(fsdp2::StageGathers::of(plan, stage, units)),
     saved: |terms, kind| fsdp2::torch_layer(terms, kind).saved.total(),
     assumptions: assumptions::of_fsdp2,
     ..MEGATRON_FSDP

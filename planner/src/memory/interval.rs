@@ -101,28 +101,58 @@ pub(super) fn measured_at_scale(plan: &Plan) -> bool {
         && plan.model.mixers().into_iter().all(attention)
 }
 
-/// Bytes of a class that are exact, and those that the range is about.
-fn split(likely: Likely, class: &RankClass) -> (u64, u64) {
-    let held = class.weights_bytes + class.gradients_bytes + class.optimizer_bytes;
-    let rest = class.activations_bytes.saturating_add(class.transient_bytes);
-    if likely.of_all { (0, held.saturating_add(rest)) } else { (held, rest) }
+/// What a rank takes at its peak, in numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figures {
+    /// Weights, gradients and optimizer state.
+    pub held: u64,
+    /// Activations and transients.
+    pub rest: u64,
+    /// Of activations, those of routed experts.
+    pub experts: u64,
+    /// Allocated, and reserved for that.
+    pub allocated: u64,
+    pub reserved: u64,
+    /// Outside the allocator.
+    pub outside: u64,
+}
+
+impl Figures {
+    /// Of a class.
+    pub(super) fn of(class: &RankClass) -> Figures {
+        Figures {
+            held: class.weights_bytes + class.gradients_bytes + class.optimizer_bytes,
+            rest: class.activations_bytes.saturating_add(class.transient_bytes),
+            experts: saved_by_experts(class),
+            allocated: class.peak_allocated_bytes,
+            reserved: class.peak_reserved_bytes,
+            outside: class.outside_bytes,
+        }
+    }
+
+    /// Bytes that it takes from its GPU.
+    pub(super) fn taken(&self) -> u64 {
+        self.reserved.saturating_add(self.outside)
+    }
+
+    /// The high end of the range, a load of experts that may come, the largest allocator overhead seen, a third more outside.
+    pub(super) fn high_end(&self, plan: &Plan) -> u64 {
+        let upper = Upper::of(plan);
+        let allocated = upper.allocated(self.split(likely(plan)), self.experts);
+        upper.taken(allocated, self.reserved, self.outside)
+    }
+
+    /// Bytes that are exact, and those that the range is about.
+    fn split(&self, likely: Likely) -> (u64, u64) {
+        if likely.of_all { (0, self.held.saturating_add(self.rest)) } else { (self.held, self.rest) }
+    }
 }
 
 /// The low end of the range, half of what is outside, no allocator overhead.
 pub(super) fn low_end(plan: &Plan, class: &RankClass) -> u64 {
     let likely = likely(plan);
-    let (exact, estimated) = split(likely, class);
+    let (exact, estimated) = Figures::of(class).split(likely);
     exact.saturating_add(ratio(estimated, (likely.range.low, 1000))).saturating_add(class.outside_bytes / 2)
-}
-
-/// The high end of the range, a load of experts that may come, the largest allocator overhead seen, a third more outside.
-pub(super) fn high_end(plan: &Plan, class: &RankClass) -> u64 {
-    let upper = Upper::of(plan);
-    upper.taken(
-        upper.allocated(split(likely(plan), class), saved_by_experts(class)),
-        class.peak_reserved_bytes,
-        class.outside_bytes,
-    )
 }
 
 /// No high end is more than so many times the central value: the widest range, half as much again of what experts save
@@ -170,7 +200,7 @@ impl Upper {
 /// The likely range of a class's peak of allocated bytes, and of reserved ones.
 pub fn peak_ranges(plan: &Plan, class: &RankClass) -> [[u64; 2]; 2] {
     let likely = likely(plan);
-    let (exact, estimated) = split(likely, class);
+    let (exact, estimated) = Figures::of(class).split(likely);
     let low = exact.saturating_add(ratio(estimated, (likely.range.low, 1000)));
     let high = Upper::of(plan).allocated((exact, estimated), saved_by_experts(class));
     let reserved = if on_gpu(plan) { ratio(high, RESERVED_OVER_ALLOCATED_MAX) } else { high };

@@ -3,6 +3,7 @@
 use crate::cluster::Generation;
 use crate::plan::Plan;
 use crate::settings::Strategy;
+use crate::shard::fsdp::Unit;
 use crate::shard::{double_buffer_bytes, is_wrapped, padded_vocabulary, unit_sizes};
 use crate::units::LowPrecision;
 
@@ -42,13 +43,13 @@ pub(super) fn phases(besides: &Transients, parts: &Activations) -> Vec<Phase> {
     found
 }
 
-/// Transients of a rank of `stage`, which depend neither on the micro batch nor on what is recomputed.
-pub(super) fn transients(plan: &Plan, stage: u64) -> Transients {
+/// Transients of a rank of a stage with these units, which depend neither on the micro batch nor on what is recomputed.
+pub(super) fn transients(plan: &Plan, units: &[Unit]) -> Transients {
     if !is_wrapped(plan) {
         return Transients::default();
     }
     let (fsdp, training) = (&plan.layout.fsdp, &plan.training);
-    let sizes = unit_sizes(plan, stage);
+    let sizes = unit_sizes(plan, units);
     let wide = |elements: u64| Quantity::from(elements);
     let (largest, layers) = (wide(sizes.largest.elements), wide(sizes.layers.elements));
     let unit = fsdp.communication_unit.map_or(COMMUNICATION_UNIT.max(2 * largest), Quantity::from);
@@ -71,7 +72,7 @@ pub(super) fn transients(plan: &Plan, stage: u64) -> Transients {
         false => (output * reduce, Quantity::ZERO),
     };
     let (ahead, queued) = if fsdp.double_buffer {
-        (double_buffer_bytes(plan, stage), output)
+        (double_buffer_bytes(plan, units), output)
     } else {
         let ahead =
             if gathers { sizes.layers.bytes(plan, (largest + unit / 2).min(layers)) } else { Quantity::ZERO };

@@ -56,12 +56,14 @@ pub use sizing::sizing;
 pub use stage::{Activations, LayerTerms};
 pub use state::{Held, Static};
 
+use interval::Figures;
 use ranks::{Rank, Sharded, StageState, sharded, sharded_ranks};
 
 use crate::plan::Plan;
 use crate::reduced::Nonuniform;
 use crate::settings::Strategy;
 use crate::shard;
+use crate::shard::fsdp::Placements;
 use crate::units::Quantity;
 use crate::wire::RankRole;
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass};
@@ -84,7 +86,7 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
         None => plan_classes(plan),
         Some(nonuniform) => role_classes(plan, nonuniform),
     };
-    let Peak { bytes: peak_bytes, high } = Peak::of(plan, &rank_classes);
+    let Peak { bytes: peak_bytes, high, .. } = Peak::of(plan, rank_classes.iter().map(Figures::of));
     let low =
         rank_classes.iter().map(|class| interval::low_end(plan, class)).max().unwrap_or(0).min(peak_bytes);
     let capacity_bytes = plan.cluster.capacity_bytes();
@@ -113,19 +115,26 @@ pub(crate) struct Peak {
     pub bytes: u64,
     /// The upper end of its likely range.
     pub high: u64,
+    /// What of its peak is allocated.
+    pub allocated: u64,
 }
 
 impl Peak {
     /// Of a valid plan.
     pub(crate) fn of_plan(plan: &Plan) -> Peak {
-        let MemoryAnswer { peak_bytes, interval_bytes: [_, high], .. } = answer(plan);
-        Peak { bytes: peak_bytes, high }
+        let MemoryAnswer { peak_bytes, interval_bytes: [_, high], rank_classes, .. } = answer(plan);
+        let allocated = rank_classes.iter().map(|class| class.peak_allocated_bytes).max().unwrap_or(0);
+        Peak { bytes: peak_bytes, high, allocated }
     }
 
-    fn of(plan: &Plan, classes: &[RankClass]) -> Peak {
-        let bytes = classes.iter().map(interval::taken).max().unwrap_or(0);
-        let high = classes.iter().map(|class| interval::high_end(plan, class)).max().unwrap_or(0);
-        Peak { bytes, high: high.max(bytes) }
+    fn of(plan: &Plan, ranks: impl Iterator<Item = Figures>) -> Peak {
+        let mut peak = Peak { bytes: 0, high: 0, allocated: 0 };
+        for rank in ranks {
+            peak.bytes = peak.bytes.max(rank.taken());
+            peak.high = peak.high.max(rank.high_end(plan));
+            peak.allocated = peak.allocated.max(rank.allocated);
+        }
+        Peak { high: peak.high.max(peak.bytes), ..peak }
     }
 }
 
@@ -196,56 +205,100 @@ fn rank_classes(terms: &LayerTerms<'_>, stage: u64) -> Vec<RankClass> {
         .collect()
 }
 
-/// State of all ranks of a plan of an FSDP runtime, by stage. Listing shards is most of the work of a memory answer, and
+/// State of the fullest ranks of a plan of an FSDP runtime, by stage. Listing shards is most of the work of a memory answer, and
 /// they depend neither on the micro batch nor on what is recomputed, so a search lists them once for many plans.
 #[derive(Debug, Clone)]
 pub(crate) struct States(Vec<StageState>);
 
 impl States {
-    /// Of a plan; none where its runtime is no FSDP or its replicas are not alike.
-    pub(crate) fn of(plan: &Plan) -> Option<States> {
+    /// Of a plan; none where its runtime is no FSDP or its replicas are not alike. `placements` are of plans that differ from it in
+    /// layout alone.
+    pub(crate) fn of(plan: &Plan, placements: &mut Placements) -> Option<States> {
         // The executor's Megatron-FSDP is computed as runtime native is.
         let alike = plan.runtime.facts().shards_parameters
             && plan.nonuniform.is_none()
             && plan.computed_as_native().is_none();
-        alike.then(|| States((0..plan.layout.pp).map(|stage| StageState::of(plan, stage)).collect()))
+        let mut of = |stage| StageState::of_fullest(plan, stage, placements);
+        alike.then(|| States((0..plan.layout.pp).map(&mut of).collect()))
+    }
+
+    /// Bytes that the fullest rank has allocated at some moment of a step at least, whatever the micro batch is and whatever is
+    /// recomputed.
+    pub(crate) fn least(&self, plan: &Plan) -> f64 {
+        self.0.iter().map(|stage| stage.least(plan).float()).fold(0.0, f64::max)
     }
 
     /// What the answer of a plan with this state says of the fullest rank.
     pub(crate) fn peak(&self, plan: &Plan) -> Peak {
         let terms = LayerTerms::new(plan);
         let ranks = (0u64..).zip(&self.0).flat_map(|(stage, state)| {
-            let of = move |rank| rank_class(plan, stage, rank);
-            sharded_ranks(&terms, stage, state).into_iter().map(of)
+            sharded_ranks(&terms, stage, state).into_iter().map(|rank| AtPeak::of(plan, &rank).figures(plan))
         });
-        Peak::of(plan, &ranks.collect::<Vec<_>>())
+        Peak::of(plan, ranks)
     }
+}
+
+/// What a rank has at its peak.
+struct AtPeak {
+    phase: &'static str,
+    saved: SavedBytes,
+    /// Bytes of weights, gradients, optimizer state, activations, transients.
+    bytes: [u64; 5],
+    /// What the allocator is known to keep besides.
+    cached: u64,
+}
+
+impl AtPeak {
+    fn of(plan: &Plan, rank: &Rank) -> AtPeak {
+        let Rank { state, phases, .. } = rank;
+        let held = state.held.total();
+        let peak = phases::peak(phases);
+        let (phase, saved, transient) = peak.map_or(("backward", SavedBytes::default(), held), |phase| {
+            (phase.name, phase.activations, phase.transient + held)
+        });
+        // The executor counts what is saved when the most is, and everything else at the peak as transient.
+        let (saved, transient) = match phases.iter().max_by_key(|phase| phase.activations.total()) {
+            Some(most) if plan.is_computed_by_the_worker() => {
+                let all = saved.total() + transient;
+                (most.activations, all.saturating_sub(most.activations.total()))
+            }
+            _ => (saved, transient),
+        };
+        let [weights, all_gradients, optimizer] =
+            [state.weights, state.gradients, state.optimizer].map(clamp);
+        let gradients = peak.map_or(all_gradients, |phase| gradients_in(phase, all_gradients));
+        let bytes = [weights, gradients, optimizer, clamp(saved.total()), clamp(transient)];
+        AtPeak { phase, saved, bytes, cached: peak.map_or(0, |phase| clamp(phase.cached)) }
+    }
+
+    fn figures(&self, plan: &Plan) -> Figures {
+        let [weights, gradients, optimizer, activations, transient] = self.bytes;
+        let allocated: u64 = self.bytes.iter().sum();
+        Figures {
+            held: weights + gradients + optimizer,
+            rest: activations.saturating_add(transient),
+            experts: clamp(self.saved.get(Saver::Experts)),
+            allocated,
+            reserved: interval::reserved(plan, allocated, self.cached),
+            outside: outside::outside_bytes(plan),
+        }
+    }
+}
+
+/// Gradients that FSDP2 has not reduced yet are not there.
+fn gradients_in(phase: &Phase, all: u64) -> u64 {
+    all.saturating_sub(clamp(phase.absent_gradients))
 }
 
 /// Memory of ranks with equal buffers.
 fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
+    let at_peak = AtPeak::of(plan, &rank);
+    let Figures { allocated, reserved, outside, .. } = at_peak.figures(plan);
     let Rank { first_rank, count, state, phases, ends } = rank;
     let held = state.held.total();
-    let peak = phases::peak(&phases);
-    let (peak_phase, saved, transient) = peak.map_or(("backward", SavedBytes::default(), held), |phase| {
-        (phase.name, phase.activations, phase.transient + held)
-    });
-    // The executor counts what is saved when the most is, and everything else at the peak as transient.
-    let (saved, transient) = match phases.iter().max_by_key(|phase| phase.activations.total()) {
-        Some(most) if plan.is_computed_by_the_worker() => {
-            let all = saved.total() + transient;
-            (most.activations, all.saturating_sub(most.activations.total()))
-        }
-        _ => (saved, transient),
-    };
-    let [weights_bytes, all_gradients, optimizer_bytes] =
-        [state.weights, state.gradients, state.optimizer].map(clamp);
-    // Gradients that FSDP2 has not reduced yet are not there.
-    let gradients = |phase: &Phase| all_gradients.saturating_sub(clamp(phase.absent_gradients));
-    let (activations_bytes, transient_bytes) = (clamp(saved.total()), clamp(transient));
-    let gradients_bytes = peak.map_or(all_gradients, gradients);
-    let peak_allocated_bytes =
-        weights_bytes + gradients_bytes + optimizer_bytes + activations_bytes + transient_bytes;
+    let AtPeak { phase: peak_phase, saved, bytes, .. } = at_peak;
+    let [weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, transient_bytes] = bytes;
+    let all_gradients = clamp(state.gradients);
     RankClass {
         stage,
         example_rank: first_rank,
@@ -257,13 +310,9 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
         optimizer_bytes,
         activations_bytes,
         transient_bytes,
-        outside_bytes: outside::outside_bytes(plan),
-        peak_allocated_bytes,
-        peak_reserved_bytes: interval::reserved(
-            plan,
-            peak_allocated_bytes,
-            peak.map_or(0, |phase| clamp(phase.cached)),
-        ),
+        outside_bytes: outside,
+        peak_allocated_bytes: allocated,
+        peak_reserved_bytes: reserved,
         after_step_bytes: ends.map(|[after, _]| clamp(after)),
         first_step_peak_bytes: ends.map(|[_, first]| clamp(first)),
         phases: phases
@@ -273,7 +322,7 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
                 activations_bytes: clamp(phase.activations.total()),
                 transient_bytes: clamp(phase.transient + held),
                 allocated_bytes: weights_bytes
-                    + gradients(phase)
+                    + gradients_in(phase, all_gradients)
                     + optimizer_bytes
                     + clamp(phase.activations.total() + phase.transient + held),
             })

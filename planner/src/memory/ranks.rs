@@ -5,7 +5,8 @@ use super::stage::LayerTerms;
 use super::state::{self, Static};
 use super::{by_runtime, fsdp2, megatron_fsdp, workspaces};
 use crate::plan::Plan;
-use crate::shard::{Holders, holders, megatron};
+use crate::shard::fsdp::Placements;
+use crate::shard::{Holders, fullest_of_units, holders, holders_of_units, megatron};
 use crate::units::Quantity;
 
 /// What a rank has, for its class.
@@ -55,9 +56,11 @@ pub(super) type Sharded = (u64, u64, Static);
 
 /// State of a stage's ranks of an FSDP runtime, as their shards list it.
 pub(super) fn sharded(plan: &Plan, stage: u64) -> Vec<Sharded> {
-    let of =
-        |holders: Holders| (holders.first_rank, holders.count, state::of_buffers(plan, &holders.buffers));
-    holders(plan, stage).into_iter().map(of).collect()
+    holders(plan, stage).iter().map(|holders| held_by(plan, holders)).collect()
+}
+
+fn held_by(plan: &Plan, holders: &Holders) -> Sharded {
+    (holders.first_rank, holders.count, state::of_buffers(plan, &holders.buffers))
 }
 
 /// What the ranks of a stage of an FSDP runtime hold, whatever the micro batch is and whatever is recomputed.
@@ -70,19 +73,50 @@ pub(super) struct StageState {
 /// What a step gathers, as far as it is known before.
 #[derive(Debug, Clone)]
 pub(super) enum StageUnits {
-    Fsdp2(Vec<fsdp2::Gathered>),
+    Fsdp2(fsdp2::StageGathers),
     MegatronFsdp(megatron_fsdp::Transients),
 }
 
 impl StageState {
-    pub(super) fn of(plan: &Plan, stage: u64) -> StageState {
-        StageState { ranks: sharded(plan, stage), units: (by_runtime::of(plan).units)(plan, stage) }
+    fn of(plan: &Plan, stage: u64) -> StageState {
+        let mut placements = Placements::default();
+        let units = placements.units_of_stage(plan, stage);
+        let ranks = holders_of_units(plan, stage, &units);
+        let gathers_logits = placements.gathers_logits(plan);
+        StageState {
+            ranks: ranks.iter().map(|holders| held_by(plan, holders)).collect(),
+            units: (by_runtime::of(plan).units)(plan, stage, (&units, gathers_logits)),
+        }
+    }
+
+    /// Of the fullest rank alone.
+    pub(super) fn of_fullest(plan: &Plan, stage: u64, placements: &mut Placements) -> StageState {
+        let units = placements.units_of_stage(plan, stage);
+        let gathers_logits = placements.gathers_logits(plan);
+        StageState {
+            ranks: vec![held_by(plan, &fullest_of_units(plan, stage, &units))],
+            units: (by_runtime::of(plan).units)(plan, stage, (&units, gathers_logits)),
+        }
+    }
+
+    /// Bytes that its fullest rank has allocated at some moment of a step at least, whatever is computed.
+    pub(super) fn least(&self, plan: &Plan) -> Quantity {
+        let beside = match &self.units {
+            StageUnits::Fsdp2(gathers) => gathers.at_update(plan),
+            StageUnits::MegatronFsdp(_) => Some(Quantity::ZERO),
+        };
+        let of = |(_, _, state): &Sharded| match beside {
+            Some(beside) => state.weights + state.gradients + state.optimizer + beside,
+            // Gradients may be there at no moment together with what else there is.
+            None => state.weights + state.optimizer,
+        };
+        self.ranks.iter().map(of).max().unwrap_or(Quantity::ZERO)
     }
 }
 
 pub(super) fn sharded_ranks(terms: &LayerTerms<'_>, stage: u64, state: &StageState) -> Vec<Rank> {
     let phases = match &state.units {
-        StageUnits::Fsdp2(units) => fsdp2::phases(terms, stage, units),
+        StageUnits::Fsdp2(gathers) => fsdp2::phases(terms, stage, gathers),
         StageUnits::MegatronFsdp(besides) => megatron_fsdp::phases(besides, &terms.stage(stage)),
     };
     let plan = terms.at.plan;

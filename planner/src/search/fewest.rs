@@ -142,16 +142,21 @@ impl Search {
 
 /// Bytes that the ranks of any layout of a plan keep from step to step, all together: what a single one would.
 pub(super) fn kept_at_least(plan: &Plan) -> u64 {
+    let classes = memory::answer(&on_one_gpu(plan)).rank_classes;
+    classes
+        .iter()
+        .map(|class| class.weights_bytes + class.gradients_bytes + class.optimizer_bytes)
+        .min()
+        .unwrap_or(0)
+}
+
+/// The plan on a single GPU.
+pub(super) fn on_one_gpu(plan: &Plan) -> Plan {
     let mut one = plan.clone();
     (one.cluster.nodes, one.cluster.gpus_per_node) = (1, 1);
     let layout = &mut one.layout;
     (layout.tp, layout.cp, layout.pp, layout.vpp, layout.ep, layout.etp) = (1, 1, 1, 1, 1, 1);
     (layout.dp, layout.edp, layout.dp_replicate, layout.sp) = (1, 1, 1, false);
     Split::default().put(layout);
-    let classes = memory::answer(&one).rank_classes;
-    classes
-        .iter()
-        .map(|class| class.weights_bytes + class.gradients_bytes + class.optimizer_bytes)
-        .min()
-        .unwrap_or(0)
+    one
 }

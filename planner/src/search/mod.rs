@@ -33,6 +33,7 @@ mod fewest_tests;
 mod finish;
 #[cfg(test)]
 mod group_tests;
+mod one_by_one;
 mod own;
 mod partial;
 #[cfg(test)]
@@ -43,6 +44,8 @@ mod request;
 mod room;
 mod scope;
 mod settings;
+#[cfg(test)]
+mod sharded_tests;
 mod sharding;
 mod simple;
 mod sink;

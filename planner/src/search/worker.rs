@@ -5,18 +5,16 @@ use std::sync::Arc;
 
 use super::Search;
 use super::candidate::Candidate;
-use super::fast::Times;
+use super::one_by_one::{OneByOne, held_by_all, same_stages};
 use super::partial::Partial;
 use super::sink::Sink;
-use super::space::{Part, Subspace, replicas, set_grid, set_pipe};
+use super::space::{Part, Subspace, set_grid, set_pipe};
 use super::stages::{Pipe, waits_at_least};
 use super::tables::{Clock, Tables};
-use super::tally::{Refusals, Tally};
-use crate::memory::{Peak, States};
+use super::tally::Refusals;
 use crate::plan::{Plan, Training};
-use crate::rules::{Aspect, Shape, first_broken};
-use crate::shard::{self, padded_vocabulary};
-use crate::time::{self, DataParallel, Longest, Stages, State, StepOverhead, step_of};
+use crate::shard::fsdp::Placements;
+use crate::time::Stages;
 
 /// Longest step that is an answer, as for estimates.
 const MOST_SECONDS: f64 = 1e9;
@@ -62,17 +60,24 @@ struct SubspaceTables {
     clock: Option<Clock>,
     /// The pipelines as time sees them, in the subspace's order, where there is such a clock.
     stages: PipeStages,
+    /// Of each pipeline whose plans are computed one by one, the first whose stages hold the same, by number of stages.
+    firsts: Vec<Vec<usize>>,
+    /// Where parameters go, of plans that are computed one by one.
+    placements: Placements,
+    /// Bytes that all ranks of a replica have allocated at least, together, for bounds on plans that are computed one by one; none where
+    /// there are none.
+    held_by_all: Option<f64>,
 }
 
 /// Stages of a subspace's pipelines.
 #[derive(Debug, Default)]
-struct PipeStages {
+pub(super) struct PipeStages {
     /// By number of stages and pipeline.
-    rows: Vec<Vec<Stages>>,
+    pub(super) rows: Vec<Vec<Stages>>,
     /// Micro batches for which pipelines of each number of stages wait at least.
-    waits: Vec<f64>,
+    pub(super) waits: Vec<f64>,
     /// Whether those of every pipeline hold each layer once.
-    are_whole: bool,
+    pub(super) are_whole: bool,
 }
 
 impl PipeStages {
@@ -144,19 +149,24 @@ impl PartCache {
                 Box::new(SubspaceTables::new(search, (part.subspace, subspace), earlier, self.one_by_one))
             }
         };
+        let SubspaceTables { plan, sets, tables, clock, stages, firsts, placements, held_by_all, .. } =
+            &mut *cache;
         let mut grids = Grids {
             subspace,
             part,
             values: &search.values,
-            plan: &mut cache.plan,
-            lent: &mut cache.sets,
+            plan,
+            lent: sets,
             least: &mut self.least,
             refused: Refusals::default(),
             sink: &mut sink,
         };
-        match &mut cache.tables {
+        match tables {
             Some(tables) => grids.run_kept(tables),
-            None => grids.run(cache.clock.as_mut(), &cache.stages, &mut into.refused),
+            None => {
+                let known = OneByOne { stages, firsts, placements, held_by_all: *held_by_all };
+                grids.run(clock.as_mut(), known, &mut into.refused);
+            }
         }
         grids.refused.give(&mut into.refused);
         sink.give(search, into);
@@ -182,6 +192,11 @@ impl SubspaceTables {
         let sets = subspace.recompute.iter().map(|(_, training)| training.clone()).collect();
         let bounded = clock.as_ref().filter(|_| search.request.only_first);
         let stages = bounded.map(|clock| PipeStages::of(subspace, clock)).unwrap_or_default();
+        let mut placements = Placements::default();
+        let tables_cover = tables.is_some();
+        let firsts = |pipes: &Arc<[Pipe]>| (0..pipes.len()).map(|one| same_stages(pipes, one)).collect();
+        let bounded = !tables_cover && !one_by_one;
+        let held_by_all = bounded.then(|| held_by_all(&subspace.plan, &mut placements));
         SubspaceTables {
             subspace: number,
             alike: subspace.alike,
@@ -191,6 +206,9 @@ impl SubspaceTables {
             tables,
             clock,
             stages,
+            firsts: if tables_cover { Vec::new() } else { subspace.pipes.iter().map(firsts).collect() },
+            placements,
+            held_by_all,
         }
     }
 }
@@ -211,51 +229,6 @@ pub(super) struct Grids<'a> {
 }
 
 impl Grids<'_> {
-    /// Computes every plan for itself. Rules that are no constants are counted in `tally`.
-    fn run(&mut self, mut clock: Option<&mut Clock>, known: &PipeStages, tally: &mut Tally) {
-        let usual = [self.subspace.usual_sp(self.part.tp)];
-        let subspace = self.subspace;
-        for &sp in subspace.sp.as_deref().unwrap_or(&usual) {
-            let batches =
-                clock.as_deref_mut().map(|clock| self.batches(clock, known, sp)).unwrap_or_default();
-            if !batches.is_empty() && batches.iter().all(|batch| matches!(batch, Batch::Closed)) {
-                continue;
-            }
-            for (stages, &pp) in subspace.stages.iter().enumerate() {
-                self.set_grid(pp, sp);
-                let fsdp = self.plan.runtime.facts().shards_parameters;
-                for size in replicas(subspace.replicas.as_ref(), fsdp, self.plan.layout.dp) {
-                    self.plan.layout.dp_replicate = size;
-                    self.grid(stages, clock.as_deref(), (&batches, known), tally);
-                }
-            }
-        }
-    }
-
-    /// What is known of each of the subspace's micro batches; nothing where bounds are not asked for.
-    fn batches(&mut self, clock: &mut Clock, known: &PipeStages, sp: bool) -> Vec<Batch> {
-        let subspace = self.subspace;
-        let Some((_, training)) = subspace.recompute.first().filter(|_| self.sink.only_first()) else {
-            return Vec::new();
-        };
-        self.set_grid(1, sp);
-        clock.shape.vocabulary = padded_vocabulary(self.plan) as f64;
-        let of = |&micro_batch: &u64| {
-            self.plan.training.micro_batch_size = micro_batch;
-            self.set_recompute(training);
-            if !self.divides_batch(micro_batch) {
-                // A rule refuses it, which is counted as long as that is told.
-                return if self.sink.dismisses() { Batch::Closed } else { Batch::Unknown };
-            }
-            let times = self.times(clock);
-            match known.are_whole && self.sink.is_hopeless(self.least_seconds(&times)) {
-                true => Batch::Closed,
-                false => Batch::Open(Box::new(times)),
-            }
-        };
-        subspace.micro_batches.iter().map(of).collect()
-    }
-
     /// Puts a grid of ranks into the plan, its pipeline the plainest.
     pub(super) fn set_grid(&mut self, pp: u64, sp: bool) {
         let Part { tp, ep, etp, cp, .. } = self.part;
@@ -296,64 +269,6 @@ impl Grids<'_> {
         self.refused.add(rule, count);
     }
 
-    /// All pipelines, micro batches and sets of one grid.
-    fn grid(
-        &mut self,
-        stages: usize,
-        clock: Option<&Clock>,
-        (batches, known): (&[Batch], &PipeStages),
-        tally: &mut Tally,
-    ) {
-        let subspace = self.subspace;
-        let Some(pipes) = subspace.pipes.get(stages) else { return };
-        let mut states: Vec<Option<States>> = vec![None; pipes.len()];
-        // Of each pipeline with each set, whether a smaller micro batch was too large already.
-        let mut too_large = vec![vec![false; subspace.recompute.len()]; pipes.len()];
-        for (place, &micro_batch) in subspace.micro_batches.iter().enumerate() {
-            let times = match batches.get(place) {
-                Some(Batch::Closed) => continue,
-                Some(Batch::Open(times)) => clock.zip(Some(&**times)),
-                Some(Batch::Unknown) | None => None,
-            };
-            self.plan.training.micro_batch_size = micro_batch;
-            if let Some((_, times)) = times.filter(|_| known.are_whole) {
-                let (pp, waits) = (self.plan.layout.pp, known.waits.get(stages).copied().unwrap_or(0.0));
-                let microbatches = self.microbatches_on(micro_batch, pp).unwrap_or(u64::MAX);
-                let least = self.least_seconds(times) * (1.0 + waits / microbatches as f64);
-                if self.sink.is_hopeless(least) {
-                    continue;
-                }
-            }
-            if let Some((_, training)) = subspace.recompute.first() {
-                self.set_recompute(training);
-            }
-            if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {
-                self.refuse(rule, self.sets_and_pipes(stages));
-                continue;
-            }
-            if let Some(rule) = self.broken_shards() {
-                tally.add(&rule, self.sets_and_pipes(stages));
-                continue;
-            }
-            self.refuse_pipes(stages);
-            for (number, pipe) in pipes.iter().enumerate() {
-                let first = same_stages(pipes, number);
-                if let (Some(states), Some(too_large)) = (states.get_mut(first), too_large.get_mut(number)) {
-                    let known = known.rows.get(stages).and_then(|row| row.get(number));
-                    let timed = times.zip(known).map(|((clock, times), stages)| (clock, times, stages));
-                    self.pipe((stages, number), pipe, timed, (states, too_large));
-                }
-            }
-        }
-    }
-
-    /// Rules that look at shards; only a tensor-parallel plan of an FSDP runtime has any.
-    fn broken_shards(&self) -> Option<String> {
-        let plans = self.plan.runtime.facts().shards_parameters;
-        let findings = if plans { shard::tp_plan::check(self.plan) } else { Vec::new() };
-        findings.into_iter().find(|one| one.severity == crate::Severity::Error).map(|one| one.rule)
-    }
-
     /// Puts settings into the plan, but for the micro batch.
     pub(super) fn set_recompute(&mut self, training: &Training) {
         let micro_batch_size = self.plan.training.micro_batch_size;
@@ -374,63 +289,6 @@ impl Grids<'_> {
         each.collect()
     }
 
-    /// All sets of one pipeline; what its ranks hold is listed once, and kept in `states`.
-    fn pipe(
-        &mut self,
-        (stages, number): (usize, usize),
-        pipe: &Pipe,
-        times: Option<(&Clock, &Times, &Stages)>,
-        (states, too_large): (&mut Option<States>, &mut [bool]),
-    ) {
-        let subspace = self.subspace;
-        set_pipe(self.plan, pipe);
-        let timed = times.map(|(clock, times, stages)| Timed::of(self.plan, clock, times, stages));
-        if timed.as_ref().is_some_and(|timed| self.sink.is_hopeless(timed.least())) {
-            return;
-        }
-        for aspect in [Aspect::Overlap, Aspect::Batch] {
-            if let Some((rule, _)) = first_broken(&Shape::of(self.plan), aspect) {
-                self.refused.add(rule, self.sets());
-                return;
-            }
-        }
-        self.refuse_sets(1);
-        for (set, (_, training)) in subspace.recompute.iter().enumerate() {
-            self.set_recompute(training);
-            if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {
-                self.refused.add(rule, 1);
-                continue;
-            }
-            // Listing what ranks hold takes far longer than its seconds.
-            if timed.as_ref().is_some_and(|timed| self.sink.is_hopeless(timed.seconds(set))) {
-                continue;
-            }
-            let Some(too_large) = too_large.get_mut(set) else { continue };
-            if *too_large {
-                self.sink.count_too_large();
-                continue;
-            }
-            let candidate = Candidate { recompute: set as u16, ..self.candidate(stages, number) };
-            if states.is_none() {
-                *states = States::of(self.plan);
-            }
-            let peak = match states {
-                Some(states) => states.peak(self.plan),
-                None => Peak::of_plan(self.plan),
-            };
-            // Nothing is kept of what is too large but the smallest, which no larger micro batch is.
-            *too_large = self.sink.only_first() && self.sink.is_too_large(peak.bytes);
-            let (plan, values) = (&*self.plan, self.values);
-            self.sink.put(
-                candidate,
-                peak.bytes,
-                || peak.high,
-                0.0,
-                || time::setup(plan).map_or(f64::INFINITY, |setup| seconds(setup.predict(values).total())),
-            );
-        }
-    }
-
     /// The candidate that the plan is, with the first set.
     pub(super) fn candidate(&self, stages: usize, pipe: usize) -> Candidate {
         let layout = &self.plan.layout;
@@ -448,59 +306,6 @@ impl Grids<'_> {
             recompute: 0,
         }
     }
-}
-
-/// What is known of a micro batch on a part, whatever the stages are.
-enum Batch {
-    /// It can't matter.
-    Closed,
-    /// Its seconds.
-    Open(Box<Times>),
-    /// Nothing.
-    Unknown,
-}
-
-/// A pipeline's seconds, before anything is known of its memory.
-struct Timed<'a> {
-    clock: &'a Clock,
-    times: &'a Times,
-    stages: &'a Stages,
-    pipe: time::Pipe,
-    data: DataParallel,
-}
-
-impl<'a> Timed<'a> {
-    fn of(plan: &Plan, clock: &'a Clock, times: &'a Times, stages: &'a Stages) -> Timed<'a> {
-        let inputs = time::inputs_at_least(plan, clock.profile);
-        Timed { clock, times, stages, pipe: inputs.pipe(), data: inputs.data() }
-    }
-
-    /// Seconds at least, whatever is recomputed; 0 where nothing is known.
-    fn least(&self) -> f64 {
-        // Only stages that hold each layer once are bounded by the sums over all layers.
-        let bounded = self.stages.are_whole(&self.clock.shape);
-        if bounded { self.times.whole.least_of_pipe(&self.pipe) } else { 0.0 }
-    }
-
-    /// Seconds with a set at least, for activations that wait on the host are not copied here; 0 where nothing is known beforehand.
-    fn seconds(&self, set: usize) -> f64 {
-        let Some(again) = self.clock.again.get(set).and_then(Option::as_ref) else { return 0.0 };
-        let host_share = self.clock.host_shares.get(set).copied().unwrap_or(1.0);
-        let pipe = time::Pipe { host_share, ..self.pipe };
-        let (machine, terms) = (&self.clock.machine, self.times.works.terms(again));
-        let state = State::of(machine, &terms, self.stages, &pipe, &self.data);
-        let around = StepOverhead::of(machine, &terms, &pipe, &self.data, &state);
-        let longest = Longest::of(machine, &terms, self.stages, &pipe);
-        seconds(step_of(machine, &longest, &pipe, &state, &around).total())
-    }
-}
-
-/// The first of the pipelines whose stages hold the same as this one's: only one schedule places chunks in a way of its own.
-fn same_stages(pipes: &[Pipe], number: usize) -> usize {
-    let key = |pipe: &Pipe| (pipe.vpp, pipe.schedule.kind().in_v);
-    let Some(own) = pipes.get(number) else { return number };
-    let same = |pipe: &Pipe| key(pipe) == key(own) && pipe.split == own.split;
-    pipes.iter().position(same).unwrap_or(number)
 }
 
 /// Seconds of a step, infinite where it never ends.

@@ -56,7 +56,7 @@ pub(super) fn rank(plan: &Plan, rank: u64) -> RankShards {
 pub(super) fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
     match lister(plan) {
         MegatronCore => megatron::holders(plan, stage, &megatron::StageElements::of(plan, stage)),
-        Fsdp2 | MegatronFsdp => classes::mesh_holders(plan, stage),
+        Fsdp2 | MegatronFsdp => classes::mesh_holders_of_stage(plan, stage),
     }
 }
 

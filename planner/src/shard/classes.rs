@@ -1,6 +1,8 @@
 //! Ranks of a stage that hold the same number of bytes.
 
-use super::fsdp::{Placed, Slots, UnitKind, buffers_of, units_of_stage};
+use std::sync::Arc;
+
+use super::fsdp::{Placed, Slots, Unit, buffers_of, units_of_stage};
 use super::{BufferShard, by_runtime, megatron_fsdp};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
@@ -24,20 +26,35 @@ pub(crate) fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
     by_runtime::holders(plan, stage)
 }
 
+/// Those of a stage of an FSDP runtime, whose units these are.
+pub(crate) fn holders_of_units(plan: &Plan, stage: u64, units: &[Unit]) -> Vec<Holders> {
+    mesh_holders(plan, stage, units)
+}
+
+/// The fullest rank of a stage of an FSDP runtime, whose units these are: the first, for slices that are unequal grow no larger from
+/// slot to slot.
+pub(crate) fn fullest_of_units(plan: &Plan, stage: u64, units: &[Unit]) -> Holders {
+    let (mesh, first) = (plan.mesh(), Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 });
+    let buffers = buffers_at(plan, &mesh, &first, (units, &counted(units)));
+    Holders { first_rank: stage * mesh.stage(), count: 1, buffers }
+}
+
 /// Slots of an axis at which the extent of some slice changes, from 0.
-fn changes(params: &[(Placed, u64)], mesh: &Mesh, slots: &Slots, group: GroupKind, size: u64) -> Vec<u64> {
+fn changes(params: &[(&Placed, u64)], mesh: &Mesh, slots: &Slots, group: GroupKind, size: u64) -> Vec<u64> {
     let mut found = vec![0];
     for (placed, _) in params {
         let Some(at) = placed.cuts.iter().position(|&(other, _)| other == group) else { continue };
-        let before = Placed { cuts: placed.cuts[..at].to_vec(), parameter: placed.parameter.clone() };
-        let extent = before.slice(mesh, slots).1[placed.cuts[at].1];
+        let extent = placed.extent_before(at, mesh, slots);
         // Whole slices, then one that may be shorter, then empty ones.
         let full = extent / extent.div_ceil(size).max(1);
-        found.extend([full, full + 1]);
+        for slot in [full, full + 1] {
+            // Parameters of one shape have the same.
+            if slot < size && !found.contains(&slot) {
+                found.push(slot);
+            }
+        }
     }
-    found.retain(|&slot| slot < size);
     found.sort_unstable();
-    found.dedup();
     found
 }
 
@@ -48,18 +65,39 @@ fn ranges(starts: Vec<u64>, size: u64) -> Vec<(u64, u64)> {
 }
 
 /// Those of a device mesh.
-pub(super) fn mesh_holders(plan: &Plan, stage: u64) -> Vec<Holders> {
-    let flat = plan.runtime.facts().flat_units;
-    let mesh = plan.mesh();
-    let mut params: Vec<(Placed, u64)> = Vec::new();
-    for unit in units_of_stage(plan, stage) {
-        for placed in unit.params {
-            match params.iter_mut().find(|(known, _)| *known == placed && unit.kind != UnitKind::Root) {
-                Some((_, count)) => *count += 1,
-                None => params.push((placed, 1)),
-            }
+pub(super) fn mesh_holders_of_stage(plan: &Plan, stage: u64) -> Vec<Holders> {
+    mesh_holders(plan, stage, &units_of_stage(plan, stage))
+}
+
+/// Parameters of units, each with how many of them there are.
+fn counted(units: &[Unit]) -> Vec<(&Placed, u64)> {
+    let mut alike: Vec<(&Arc<[Placed]>, u64)> = Vec::new();
+    for Unit { params, .. } in units {
+        match alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, params)) {
+            Some((_, count)) => *count += 1,
+            None => alike.push((params, 1)),
         }
     }
+    alike.into_iter().flat_map(|(params, count)| params.iter().map(move |placed| (placed, count))).collect()
+}
+
+/// Buffers of a rank of a stage with these slots, units and parameters.
+fn buffers_at(
+    plan: &Plan,
+    mesh: &Mesh,
+    slots: &Slots,
+    (units, params): (&[Unit], &[(&Placed, u64)]),
+) -> Vec<BufferShard> {
+    match plan.runtime.facts().flat_units {
+        true => megatron_fsdp::buffers_at(plan, units, slots),
+        false => buffers_of(plan, mesh, slots, params),
+    }
+}
+
+fn mesh_holders(plan: &Plan, stage: u64, units: &[Unit]) -> Vec<Holders> {
+    let flat = plan.runtime.facts().flat_units;
+    let mesh = plan.mesh();
+    let params = counted(units);
     let first = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
     let shards = mesh.dp_shard * mesh.cp;
     let mut found: Vec<Holders> = Vec::new();
@@ -71,10 +109,7 @@ pub(super) fn mesh_holders(plan: &Plan, stage: u64) -> Vec<Holders> {
         };
         for (shard, long) in ranges(starts, shards) {
             let slots = Slots { shard, ..slots };
-            let buffers = match flat {
-                true => megatron_fsdp::buffers_at(plan, stage, &slots),
-                false => buffers_of(plan, &mesh, &slots, &params),
-            };
+            let buffers = buffers_at(plan, &mesh, &slots, (units, &params));
             let first_rank = stage * mesh.stage() + shard * mesh.tp + tp;
             let count = wide * long * mesh.dp_replicate;
             match found.iter_mut().find(|known| known.buffers == buffers) {

@@ -116,7 +116,7 @@ fn flat_units_of(plan: &Plan, mesh: &Mesh, native: &RankShards) -> Result<Vec<Fl
     for ((flat, section), persistent) in flats.into_iter().zip(sections(&units)).zip(pairs) {
         let mut seen: BTreeMap<usize, Seen> = BTreeMap::new();
         let mut real = 0;
-        for placed in &flat.unit.params {
+        for placed in flat.unit.params.iter() {
             real += placed.gathered_elements(mesh, &slots);
             see(&mut seen, placed, &origins.get(placed, flat.unit.number)?, mesh, &slots, native, &number)?;
         }

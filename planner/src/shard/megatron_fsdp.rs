@@ -50,16 +50,20 @@ impl Flat {
 /// elements (1 in 8,900), so that its 144.545 GB of states without sharding are 144.559 GB, and the sums of published
 /// tables, bytes by parameter, leave them out.
 pub(super) fn flats(plan: &Plan, mesh: &Mesh, slots: &Slots, stage: u64) -> Vec<Flat> {
+    flats_of(plan, mesh, slots, &units_of_stage(plan, stage))
+}
+
+fn flats_of(plan: &Plan, mesh: &Mesh, slots: &Slots, units: &[Unit]) -> Vec<Flat> {
     let cut = is_wrapped(plan) && plan.layout.fsdp.strategy != Strategy::NoShard;
-    let flat = |unit: Unit| {
+    let flat = |unit: &Unit| {
         let sum: u64 = unit.params.iter().map(|placed| placed.gathered_elements(mesh, slots)).sum();
         let expert = unit.kind == UnitKind::Experts;
         let parts = if cut { shards(plan, mesh, expert) * outer(plan, mesh) } else { 1 };
-        let quantised = unit.params.iter().filter(|placed| in_8_bits(plan, &unit, placed));
+        let quantised = unit.params.iter().filter(|placed| in_8_bits(plan, unit, placed));
         let quantised = quantised.map(|placed| placed.gathered_elements(mesh, slots)).sum();
-        Flat { elements: sum.next_multiple_of(parts.max(1)), quantised, unit }
+        Flat { elements: sum.next_multiple_of(parts.max(1)), quantised, unit: unit.clone() }
     };
-    units_of_stage(plan, stage).into_iter().map(flat).collect()
+    units.iter().map(flat).collect()
 }
 
 /// Whether a parameter of a unit is kept and gathered in 8 bits (`fp8_param_gather`): megatron_fsdp makes groups of those that
@@ -155,13 +159,14 @@ pub(super) fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], expert: bool, slo
 
 /// Buffers of a rank of `stage`: flat buffers are cut evenly, so those of all ranks with equal tensor-parallel slices.
 pub(super) fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
-    buffers_at(plan, stage, &Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 })
+    let units = units_of_stage(plan, stage);
+    buffers_at(plan, &units, &Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 })
 }
 
-/// Buffers of the first rank of the sharding groups of `stage`.
-pub(super) fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
+/// Buffers of the first rank of the sharding groups of a stage with these units.
+pub(super) fn buffers_at(plan: &Plan, units: &[Unit], slots: &Slots) -> Vec<BufferShard> {
     let mesh = plan.mesh();
-    buffers(plan, &mesh, flats(plan, &mesh, slots, stage), &Slots { shard: 0, ep_shard: 0, ..*slots })
+    buffers(plan, &mesh, flats_of(plan, &mesh, slots, units), &Slots { shard: 0, ep_shard: 0, ..*slots })
 }
 
 /// The buffers of a rank with these slots: of split experts where there are any, behind that of all else.
@@ -212,11 +217,11 @@ pub struct UnitSizes {
     pub root: Gathered,
 }
 
-/// What the units of `stage` gather.
-pub(crate) fn unit_sizes(plan: &Plan, stage: u64) -> UnitSizes {
+/// What the units of a stage gather.
+pub(crate) fn unit_sizes(plan: &Plan, units: &[Unit]) -> UnitSizes {
     let mesh = plan.mesh();
     let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
-    let flats = flats(plan, &mesh, &slots, stage);
+    let flats = flats_of(plan, &mesh, &slots, units);
     let mut found = UnitSizes::default();
     for unit in gathered_at_once(&flats) {
         let gathered = Gathered::of(unit);
@@ -265,7 +270,7 @@ pub(super) fn persistent_pairs(flats: &[Flat]) -> Vec<Option<usize>> {
 
 /// Bytes of the two persistent pairs of buffers for each of those: weights as they are gathered, in as many buffers as they are
 /// kept in, and gradients in their type.
-pub(crate) fn double_buffer_bytes(plan: &Plan, stage: u64) -> Quantity {
+pub(crate) fn double_buffer_bytes(plan: &Plan, units: &[Unit]) -> Quantity {
     let mesh = plan.mesh();
     let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
     let gradient = Quantity::from(plan.training.grad_dtype.size());
@@ -274,7 +279,7 @@ pub(crate) fn double_buffer_bytes(plan: &Plan, stage: u64) -> Quantity {
         let columns = Quantity::from(unit.quantised) * Quantity::from(quantised_buffers(plan) - 1);
         2 * (unit.bytes(plan, elements) + columns + elements * gradient)
     };
-    doubled(&flats(plan, &mesh, &slots, stage)).into_iter().map(of).sum()
+    doubled(&flats_of(plan, &mesh, &slots, units)).into_iter().map(of).sum()
 }
 
 /// Everything that `rank` keeps from step to step. A slice is a range of the flat buffer of its unit, so where
@@ -298,7 +303,7 @@ pub(super) fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
         let part = flat.elements / parts;
         let (from, to) = (slot * part, (slot + 1) * part);
         let mut start = 0;
-        for placed in &flat.unit.params {
+        for placed in flat.unit.params.iter() {
             let end = start + placed.gathered_elements(&mesh, &slots);
             let (first, last) = (from.clamp(start, end), to.clamp(start, end));
             let mut shard = whole(plan, &mesh, &slots, placed, flat.unit.number);

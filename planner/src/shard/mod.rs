@@ -23,7 +23,7 @@ mod tests;
 pub mod tp_plan;
 
 pub use classes::Holders;
-pub(crate) use classes::holders;
+pub(crate) use classes::{fullest_of_units, holders, holders_of_units};
 
 pub use state::StateTypes;
 pub(crate) use state::state_types;

@@ -136,7 +136,7 @@ pub(super) fn muon(plan: &Plan) -> Option<Finding> {
 /// Before it is wrapped, the model stands whole on every GPU, unless it is made on the meta device.
 fn start(plan: &Plan) -> Option<Finding> {
     let capacity = plan.cluster.capacity_bytes()?;
-    let sizes = super::unit_sizes(plan, 0);
+    let sizes = super::unit_sizes(plan, &super::fsdp::units_of_stage(plan, 0));
     let elements = sizes.layers.elements.saturating_add(sizes.root.elements);
     let bytes = elements.saturating_mul(plan.training.dtype.size());
     (!plan.layout.fsdp.init_meta && is_wrapped(plan) && bytes > capacity).then(|| {

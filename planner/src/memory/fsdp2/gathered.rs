@@ -1,12 +1,14 @@
 //! What a step gathers of each unit that FSDP2 wraps, whatever the micro batch is and whatever is recomputed.
 
+use std::sync::Arc;
+
 use crate::fill;
 use crate::layout::Mesh;
 use crate::model::Module;
 use crate::plan::Plan;
 use crate::shard::fsdp::{
-    CarriedUnit, Placed, Section, Slots, Unit, UnitKind, Weights, carried_out, computed_with, sections,
-    units_of_stage,
+    CarriedUnit, Placed, Placements, Section, Slots, Unit, UnitKind, Weights, carried_out, computed_with,
+    sections, units_of_stage,
 };
 use crate::shard::{RankShards, flat_units};
 use crate::units::Quantity;
@@ -45,6 +47,41 @@ pub(crate) struct Gathered {
     pub persistent: Option<usize>,
 }
 
+/// What a stage gathers, and what of its tensor-parallel plan decides bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct StageGathers {
+    /// The units, in the order in which it wraps them.
+    pub units: Vec<Gathered>,
+    /// Whether every tensor-parallel rank ends up with all logits.
+    pub gathers_logits: bool,
+}
+
+impl StageGathers {
+    /// Of a stage of a plan.
+    pub(crate) fn of_stage(plan: &Plan, stage: u64) -> StageGathers {
+        let mut placements = Placements::default();
+        let units = placements.units_of_stage(plan, stage);
+        StageGathers::of(plan, stage, (&units, placements.gathers_logits(plan)))
+    }
+
+    /// The same where units and logits are known.
+    pub(crate) fn of(plan: &Plan, stage: u64, (units, gathers_logits): (&[Unit], bool)) -> StageGathers {
+        StageGathers { units: Gathered::of_units(plan, stage, units), gathers_logits }
+    }
+
+    /// Bytes that the update has beside all state; none where the worker carries it out, piece by piece.
+    pub(crate) fn at_update(&self, plan: &Plan) -> Option<Quantity> {
+        let shards: Quantity = self.units.iter().map(|unit| unit.shard).sum();
+        (!plan.is_computed_by_the_worker()).then(|| shards * sharded_size(plan))
+    }
+}
+
+/// Bytes of an element of a shard, where shards are on the GPU.
+pub(super) fn sharded_size(plan: &Plan) -> Quantity {
+    let settings = &plan.layout.fsdp;
+    if settings.offload { Quantity::ZERO } else { Quantity::from(settings.sharded_dtype.size()) }
+}
+
 /// Elements of a unit's parameters as the worker computes with them: of what the plan cuts over tensor-parallel ranks by other rules
 /// than its own it uses a part, and matrices that read the same are one.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,14 +117,26 @@ impl Computed {
 impl Gathered {
     /// The units of a stage, in the order in which it wraps them.
     pub(crate) fn of_stage(plan: &Plan, stage: u64) -> Vec<Gathered> {
+        Gathered::of_units(plan, stage, &units_of_stage(plan, stage))
+    }
+
+    /// The same where the units are known.
+    pub(crate) fn of_units(plan: &Plan, stage: u64, units: &[Unit]) -> Vec<Gathered> {
         let mesh = plan.mesh();
-        let units = units_of_stage(plan, stage);
-        let with = |(unit, section): (&Unit, Section)| {
-            let found = Gathered::of(&mesh, unit, section);
-            let kept = unit.post_forward(plan).map(|ranks| found.whole / Quantity::from(ranks));
-            Gathered { kept_part: kept.unwrap_or(Quantity::ZERO), ..found }
-        };
-        let mut found: Vec<Gathered> = units.iter().zip(sections(&units)).map(with).collect();
+        let mut known: Vec<(&Arc<[Placed]>, Gathered)> = Vec::new();
+        let mut found = Vec::with_capacity(units.len());
+        for (unit, section) in units.iter().zip(sections(units)) {
+            let Unit { kind, number, reshard, ref params } = *unit;
+            let alike = known.iter().find(|(known, _)| Arc::ptr_eq(known, params)).map(|(_, alike)| *alike);
+            let one = alike.unwrap_or_else(|| {
+                let one = Gathered::of(&mesh, unit, section);
+                known.push((params, one));
+                one
+            });
+            let kept = unit.post_forward(plan).map(|ranks| one.whole / Quantity::from(ranks));
+            let kept_part = kept.unwrap_or(Quantity::ZERO);
+            found.push(Gathered { kind, section, number, reshard, kept_part, ..one });
+        }
         if plan.is_computed_by_the_worker()
             && let Some(computed) = computed_by_the_worker(plan, &mesh, stage)
         {
@@ -117,7 +166,7 @@ impl Gathered {
             weights: Weights::CopiedOut,
             persistent: None,
         };
-        for placed in &unit.params {
+        for placed in unit.params.iter() {
             let buffer = Quantity::from(placed.gather_buffer(mesh, &slots));
             found.shard += Quantity::from(placed.padded_elements(mesh, &slots));
             found.largest = found.largest.max(buffer);

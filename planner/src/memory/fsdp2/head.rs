@@ -3,7 +3,6 @@
 use crate::memory::parts::{SavedBytes, Saver};
 use crate::memory::setting::PlanTerms;
 use crate::shard::padded_vocabulary;
-use crate::shard::tp_plan::logits_are_gathered;
 use crate::units::Quantity;
 
 /// Bytes at the loss.
@@ -21,10 +20,10 @@ pub(super) struct Loss {
     pub waiting: Quantity,
 }
 
-/// The loss of a model with so many prediction modules on this stage.
-pub(super) fn loss(at: &PlanTerms<'_>, modules: u64) -> Loss {
+/// The loss of a model with so many prediction modules on this stage, where every tensor-parallel rank ends up with all logits or not.
+pub(super) fn loss(at: &PlanTerms<'_>, modules: u64, gathers_logits: bool) -> Loss {
     let (plan, settings) = (at.plan, &at.plan.layout.fsdp);
-    let parts = if logits_are_gathered(plan) { Quantity::of(1) } else { at.tp };
+    let parts = if gathers_logits { Quantity::of(1) } else { at.tp };
     let logits = at.full * Quantity::from(padded_vocabulary(plan)).div_ceil(parts);
     let heads = 1 + Quantity::from(modules);
     let wide = Quantity::from(settings.loss_dtype.size());

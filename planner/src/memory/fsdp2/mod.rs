@@ -16,7 +16,7 @@ mod tests;
 mod walk;
 
 pub use alive::{Alive, At, moments_of_units};
-pub(super) use gathered::Gathered;
+pub(super) use gathered::{Gathered, StageGathers};
 pub(super) use layer::{COMPILED_WIDE_TENSORS, compiles_whole_sequences, layer as torch_layer};
 pub use walk::Moment;
 
@@ -29,41 +29,62 @@ use crate::units::Quantity;
 
 /// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
 pub fn moments(terms: &LayerTerms<'_>, stage: u64) -> Vec<Moment> {
-    walked(terms, stage, &Gathered::of_stage(terms.at.plan, stage))
+    let mut found = Vec::new();
+    walk_through(terms, stage, &StageGathers::of_stage(terms.at.plan, stage), &mut |moment| {
+        found.push(moment)
+    });
+    found
 }
 
-fn walked(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
-    match terms.at.plan.is_computed_by_the_worker() {
+/// Tells every moment of a step that can be its fullest.
+fn walk_through(terms: &LayerTerms<'_>, stage: u64, gathers: &StageGathers, tell: &mut dyn FnMut(Moment)) {
+    let (plan, units) = (terms.at.plan, &gathers.units);
+    match plan.is_computed_by_the_worker() {
         true => {
-            let plan = terms.at.plan;
-            executor::walk(terms, stage, units, &Handling::of(plan), executor::updated_at_once(plan, units))
+            let updated = executor::updated_at_once(plan, units);
+            executor::walk(terms, stage, units, &Handling::of(plan), updated).into_iter().for_each(tell);
         }
-        false => walk::walk(terms, stage, units),
+        false => walk::walk(terms, stage, gathers, tell),
     }
 }
 
-/// The phases of a step of a stage with these units, each at its fullest moment.
-pub(super) fn phases(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Vec<Phase> {
-    fullest(walked(terms, stage, units))
+/// The phases of a step of a stage that gathers these units, each at its fullest moment.
+pub(super) fn phases(terms: &LayerTerms<'_>, stage: u64, gathers: &StageGathers) -> Vec<Phase> {
+    let mut fullest = Fullest::default();
+    walk_through(terms, stage, gathers, &mut |moment| fullest.add(moment));
+    fullest.phases()
 }
 
 /// The phases of a step of a plan for Megatron-FSDP whose gradients are split, as the worker carries it out: `terms` are of the plan
 /// that it computes with, `native` are that plan's shards of a rank.
 pub(super) fn phases_of_flat_units(terms: &LayerTerms<'_>, plan: &Plan, native: &RankShards) -> Vec<Phase> {
     let (units, updated) = Gathered::of_flat_units(plan, native);
-    fullest(executor::walk(terms, 0, &units, &Handling::of(plan), updated))
+    let mut fullest = Fullest::default();
+    executor::walk(terms, 0, &units, &Handling::of(plan), updated)
+        .into_iter()
+        .for_each(|moment| fullest.add(moment));
+    fullest.phases()
 }
 
-fn fullest(moments: Vec<Moment>) -> Vec<Phase> {
-    let mut found: Vec<Moment> = Vec::new();
-    let mut most_gathered = Quantity::ZERO;
-    for moment in moments {
-        most_gathered = most_gathered.max(moment.gather);
-        match found.iter_mut().find(|known| known.phase == moment.phase) {
-            Some(known) if known.total() < moment.total() => *known = moment,
+/// The fullest moment of each phase, with its bytes.
+#[derive(Default)]
+struct Fullest {
+    found: Vec<(f64, Moment)>,
+    most_gathered: Quantity,
+}
+
+impl Fullest {
+    fn add(&mut self, moment: Moment) {
+        self.most_gathered = self.most_gathered.max(moment.gather);
+        let total = moment.total();
+        match self.found.iter_mut().find(|(_, known)| known.phase == moment.phase) {
+            Some(known) if known.0 < total => *known = (total, moment),
             Some(_) => {}
-            None => found.push(moment),
+            None => self.found.push((total, moment)),
         }
     }
-    found.iter().map(|moment| moment.as_phase(most_gathered)).collect()
+
+    fn phases(self) -> Vec<Phase> {
+        self.found.iter().map(|(_, moment)| moment.as_phase(self.most_gathered)).collect()
+    }
 }

@@ -1,7 +1,7 @@
 //! The units of a stage as the walk needs them: sizes, and what they save.
 
 use crate::layout::chunks_of_stage;
-use crate::model::Architecture;
+use crate::model::{Architecture, LayerKind};
 use crate::shard::fsdp::UnitKind;
 
 use super::gathered::Gathered;
@@ -76,7 +76,7 @@ impl Pieces {
     pub(super) fn of(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Pieces {
         let plan = terms.at.plan;
         let mut found = Pieces {
-            list: Vec::new(),
+            list: Vec::with_capacity(units.len()),
             root: Quantity::ZERO,
             root_shard: Quantity::ZERO,
             root_head: Quantity::ZERO,
@@ -88,6 +88,14 @@ impl Pieces {
         // A layer's experts come before the rest of it, and are at work with it.
         let mut experts = (Quantity::ZERO, Quantity::ZERO, Quantity::ZERO, Quantity::ZERO);
         let model: &Architecture = &plan.model;
+        let mut known: Vec<(LayerKind, TorchLayer)> = Vec::new();
+        let mut of_kind = |kind: LayerKind| match known.iter().find(|(known, _)| *known == kind) {
+            Some((_, known)) => *known,
+            None => {
+                known.push((kind, layer(terms, kind)));
+                known.last().map_or_else(TorchLayer::default, |(_, last)| *last)
+            }
+        };
         for unit in units {
             let &Gathered { whole, shard: own, .. } = unit;
             let eighths = if in_8_bits(plan) { unit.linear } else { Quantity::ZERO };
@@ -105,7 +113,7 @@ impl Pieces {
                 }
                 UnitKind::Layer => {
                     let kind = unit.number.map(|number| model.layer_kind(number));
-                    (Role::Layer, kind.map_or_else(TorchLayer::default, |kind| layer(terms, kind)))
+                    (Role::Layer, kind.map_or_else(TorchLayer::default, &mut of_kind))
                 }
                 UnitKind::Mtp => (Role::Layer, mtp_module(terms)),
                 UnitKind::Embedding => (Role::Embedding, TorchLayer::default()),

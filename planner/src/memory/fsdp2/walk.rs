@@ -4,7 +4,7 @@
 //! Backward gathers the unit before while one is at work; the input of a reduction lives until the next reduction
 //! starts; gradients of a unit are whole until they are reduced.
 
-use super::gathered::Gathered;
+use super::gathered::{StageGathers, sharded_size};
 use super::head::{Loss, loss};
 use super::pieces::{Piece, Pieces, Role};
 use crate::layout::chunks_of_stage;
@@ -76,11 +76,17 @@ struct Sums {
 
 impl Sums {
     fn of(pieces: &Pieces, base: SavedBytes, param: Quantity) -> Sums {
+        fn from<T>(first: T, count: usize) -> Vec<T> {
+            let mut all = Vec::with_capacity(count + 1);
+            all.push(first);
+            all
+        }
+        let count = pieces.list.len();
         let mut sums = Sums {
-            staying: vec![param * pieces.root],
-            saved: vec![base],
-            shards: vec![pieces.root_shard],
-            gathered: vec![Quantity::ZERO],
+            staying: from(param * pieces.root, count),
+            saved: from(base, count),
+            shards: from(pieces.root_shard, count),
+            gathered: from(Quantity::ZERO, count),
         };
         for (index, piece) in pieces.list.iter().enumerate() {
             let stays = if piece.stays { piece.gathered_bytes } else { piece.kept_part };
@@ -110,10 +116,10 @@ struct Walk<'a> {
     buffers: Quantity,
 }
 
-/// All moments of a step of torch that can be its fullest.
-pub(super) fn walk(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
+/// Tells all moments of a step of torch that can be its fullest.
+pub(super) fn walk(terms: &LayerTerms<'_>, stage: u64, gathers: &StageGathers, tell: &mut dyn FnMut(Moment)) {
     let plan = terms.at.plan;
-    let pieces = Pieces::of(terms, stage, units);
+    let pieces = Pieces::of(terms, stage, &gathers.units);
     let settings = &plan.layout.fsdp;
     let several = plan.microbatches() > 1;
     let wrapped =
@@ -126,11 +132,7 @@ pub(super) fn walk(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Ve
         sums: Sums::of(&pieces, base, param),
         param,
         reduce: Quantity::from(settings.reduce_dtype.size()),
-        sharded: if settings.offload {
-            Quantity::ZERO
-        } else {
-            Quantity::from(settings.sharded_dtype.size())
-        },
+        sharded: sharded_size(plan),
         // Gradients that wait are in the type of the reduction.
         accumulated: (several && settings.sync_last && wrapped)
             .then(|| Quantity::from(settings.reduce_dtype.size())),
@@ -139,20 +141,22 @@ pub(super) fn walk(terms: &LayerTerms<'_>, stage: u64, units: &[Gathered]) -> Ve
         pieces,
     };
     let modules = if chunks.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
-    let mut found = walk.forward();
+    let mut tell = |mut moment: Moment| {
+        if wrapped {
+            // The output of a reduction, of which a sharded gradient is a view, is made on the stream of reductions
+            // (`_fsdp_collectives.foreach_reduce`).
+            moment.reduced_before = moment.absent;
+        }
+        tell(moment);
+    };
+    walk.forward(&mut tell);
     if chunks.iter().any(|chunk| chunk.loss) {
-        let loss = loss(&walk.at, modules);
+        let loss = loss(&walk.at, modules, gathers.gathers_logits);
         walk.buffers += loss.held;
-        found.extend(walk.head(&loss));
+        walk.head(&loss, &mut tell);
     }
-    found.extend(walk.backward());
-    found.extend(walk.end());
-    if wrapped {
-        // The output of a reduction, of which a sharded gradient is a view, is made on the stream of reductions
-        // (`_fsdp_collectives.foreach_reduce`).
-        found.iter_mut().for_each(|moment| moment.reduced_before = moment.absent);
-    }
-    found
+    walk.backward(&mut tell);
+    walk.end(&mut tell);
 }
 
 /// Receive buffers of torch.distributed.pipelining, one for every micro batch and neighbour, and the outputs of the
@@ -198,10 +202,9 @@ impl Walk<'_> {
         }
     }
 
-    fn forward(&self) -> Vec<Moment> {
+    fn forward(&self, tell: &mut dyn FnMut(Moment)) {
         let list = self.list();
-        let of = |index: usize| {
-            let piece = &list[index];
+        for (index, piece) in list.iter().enumerate() {
             let next = list.get(index + 1).map_or(Quantity::ZERO, |next| next.gathered_bytes);
             let at_work = piece.at_work();
             // What a checkpoint will recompute is made in forward too.
@@ -211,13 +214,12 @@ impl Walk<'_> {
             moment.unsharded = self.staying(index + 1) + at_work;
             moment.gather = piece.gathered_bytes + next;
             moment.temporaries += made.max(piece.bytes.forward);
-            moment
-        };
-        (0..list.len()).map(of).collect()
+            tell(moment);
+        }
     }
 
     /// The loss; where norm and output layer are a unit, the norm's backward gathers it once more.
-    fn head(&self, loss: &Loss) -> Vec<Moment> {
+    fn head(&self, loss: &Loss, tell: &mut dyn FnMut(Moment)) {
         let list = self.list();
         let last = list.last().filter(|piece| piece.role == Role::Last);
         let layers = list.len() - usize::from(last.is_some());
@@ -227,7 +229,7 @@ impl Walk<'_> {
         at_loss.unsharded = self.staying(layers) + unit;
         at_loss.temporaries += loss.transient + loss.waiting;
         at_loss.too_small = loss.gradient + self.forward_temporaries();
-        let mut found = vec![at_loss];
+        tell(at_loss);
         if let Some(piece) = last {
             let output = self.pieces.output;
             let mut again = self.moment("head", layers);
@@ -241,7 +243,7 @@ impl Walk<'_> {
                 self.sharded * (piece.shard - shard_of(piece, output))
             };
             again.temporaries += self.at.stream() + loss.waiting;
-            found.push(again);
+            tell(again);
         } else {
             // The output layer's gradient, beside that of the logits, waits for the rest of the root.
             let mut backward = self.moment("head", list.len());
@@ -249,9 +251,8 @@ impl Walk<'_> {
             backward.unsharded = self.staying(layers);
             backward.gradients += self.root_gradient();
             backward.temporaries += loss.gradient + loss.waiting;
-            found.push(backward);
+            tell(backward);
         }
-        found
     }
 
     /// What the forward of a layer makes and gives back.
@@ -266,9 +267,8 @@ impl Walk<'_> {
         if self.accumulated.is_some() { Quantity::ZERO } else { self.pieces.root_head * self.param }
     }
 
-    fn backward(&self) -> Vec<Moment> {
+    fn backward(&self, tell: &mut dyn FnMut(Moment)) {
         let list = self.list();
-        let mut found = Vec::new();
         for index in (0..list.len()).rev() {
             let piece = &list[index];
             if piece.role == Role::Last {
@@ -298,12 +298,12 @@ impl Walk<'_> {
             end.activations = self.saved(index) + SavedBytes::of(Saver::Norms, 2 * self.at.stream());
             end.gradients += gradients;
             end.temporaries += 4 * self.at.stream();
-            found.extend([start, end]);
+            tell(start);
+            tell(end);
             if piece.gathered > Quantity::ZERO {
-                found.push(self.reduction(index, ahead, gradients));
+                tell(self.reduction(index, ahead, gradients));
             }
         }
-        found
     }
 
     /// The moment at which a unit's gradients are copied into the input of their reduction: its parameters are given
@@ -322,7 +322,7 @@ impl Walk<'_> {
     }
 
     /// The root's reduction, before which it is given back, and the optimizer.
-    fn end(&self) -> Vec<Moment> {
+    fn end(&self, tell: &mut dyn FnMut(Moment)) {
         let root = self.pieces.root;
         let mut reduce = self.moment("reduction", 0);
         reduce.activations = self.saved(0);
@@ -331,9 +331,8 @@ impl Walk<'_> {
         let shards = self.sums.shards[self.list().len()];
         // torch's multi-tensor Adam makes the denominators of all parameters before it uses them.
         let update = shards * self.sharded;
-        let optimizer =
-            Moment { phase: "optimizer", temporaries: self.buffers + update, ..Moment::default() };
-        vec![reduce, optimizer]
+        tell(reduce);
+        tell(Moment { phase: "optimizer", temporaries: self.buffers + update, ..Moment::default() });
     }
 }
 

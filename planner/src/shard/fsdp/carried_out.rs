@@ -192,8 +192,8 @@ fn over(plan: &Plan, native: &RankShards, mesh: &Mesh, own: &Slots) -> Result<Ca
     );
     let origins = Origins::of_stage(plan, stage);
     let units = units_of_stage(plan, stage);
-    let all: Vec<(Placed, u64)> =
-        units.iter().flat_map(|unit| &unit.params).map(|one| (one.clone(), 1)).collect();
+    let all: Vec<(&Placed, u64)> =
+        units.iter().flat_map(|unit| unit.params.iter()).map(|one| (one, 1)).collect();
     let buffers = buffers_of(plan, mesh, &slots, &all);
     let (mut starts, mut state_starts) = (vec![0; buffers.len()], vec![0; buffers.len()]);
     let mut found = CarriedOut { units: Vec::new(), parts: Vec::new(), buffers };
@@ -212,7 +212,7 @@ fn over(plan: &Plan, native: &RankShards, mesh: &Mesh, own: &Slots) -> Result<Ca
         }
         let start = starts[buffer];
         let (mut copies, mut within) = (Vec::new(), 0);
-        for placed in &unit.params {
+        for placed in unit.params.iter() {
             let name = &placed.parameter.name;
             let origin = origins.get(placed, unit.number)?;
             let mut of_parameter = Vec::new();

@@ -31,8 +31,10 @@ pub use place::{Placed, Slots, chunk};
 pub(crate) use report::unsharded_bytes;
 pub use report::{FsdpReport, UnitReport, report};
 use units::placed_blocks;
-pub(crate) use units::units_of_stage;
+pub(crate) use units::{Placements, units_of_stage};
 pub use units::{Unit, UnitKind};
+
+use std::sync::Arc;
 
 use super::hf_names::module_path;
 use super::megatron::Block;
@@ -50,7 +52,7 @@ pub(crate) fn module_paths(plan: &Plan) -> Vec<String> {
     let mut found = Vec::new();
     for stage in 0..plan.layout.pp {
         for (_, number, params) in placed_blocks(plan, stage) {
-            for placed in params {
+            for placed in params.iter() {
                 let mut module = module_path(&placed.parameter.name).to_owned();
                 if let Some(number) = number {
                     module = module.replace("{layer}", &number.to_string());
@@ -68,7 +70,7 @@ pub(crate) fn module_paths(plan: &Plan) -> Vec<String> {
 pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
     let mesh = plan.mesh();
     let first = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
-    let mut kinds: Vec<(Block, Vec<Placed>, u64)> = Vec::new();
+    let mut kinds: Vec<(Block, Arc<[Placed]>, u64)> = Vec::new();
     for (block, _, params) in placed_blocks(plan, stage) {
         match kinds.iter_mut().find(|(known, placed, _)| *known == block && *placed == params) {
             Some((_, _, count)) => *count += 1,
@@ -83,8 +85,8 @@ pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
         sum_gradient_over: partial(plan, &placed),
         parameter: placed.parameter,
     };
-    let of = |(_, params, layers): (Block, Vec<Placed>, u64)| {
-        params.into_iter().map(|placed| family(placed, layers)).collect::<Vec<_>>()
+    let of = |(_, params, layers): (Block, Arc<[Placed]>, u64)| {
+        params.iter().map(|placed| family(placed.clone(), layers)).collect::<Vec<_>>()
     };
     kinds.into_iter().flat_map(of).collect()
 }
@@ -151,16 +153,16 @@ pub(super) fn buffers_of(
     plan: &Plan,
     mesh: &Mesh,
     slots: &Slots,
-    params: &[(Placed, u64)],
+    params: &[(&Placed, u64)],
 ) -> Vec<BufferShard> {
-    buffers(plan, mesh, slots, params.iter().map(|(placed, count)| (placed, *count)))
+    buffers(plan, mesh, slots, params.iter().copied())
 }
 
 /// Buffers of a rank of `stage` with these slots.
 pub(crate) fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
     let mesh = plan.mesh();
-    let all: Vec<Placed> = placed_blocks(plan, stage).into_iter().flat_map(|(_, _, params)| params).collect();
-    buffers(plan, &mesh, slots, all.iter().map(|placed| (placed, 1)))
+    let all = placed_blocks(plan, stage);
+    buffers(plan, &mesh, slots, all.iter().flat_map(|(_, _, params)| params.iter()).map(|placed| (placed, 1)))
 }
 
 /// Everything that `rank` keeps from step to step.
@@ -174,7 +176,7 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
     let mut starts = vec![0u64; buffers.len()];
     let mut params = Vec::new();
     for (block, number, placed) in &blocks {
-        for placed in placed {
+        for placed in placed.iter() {
             let expert = placed.is_expert_sharded();
             let buffer = buffers.iter().position(|buffer| buffer.expert == expert).unwrap_or(0);
             let mut shard = shard_of(plan, &mesh, &slots, placed, *number);

@@ -104,6 +104,17 @@ impl Placed {
         })
     }
 
+    /// Extent that a rank's slice has in the dim of one of the cuts before it is made.
+    pub(crate) fn extent_before(&self, at: usize, mesh: &Mesh, slots: &Slots) -> u64 {
+        let (before, dim) = match self.cuts.get(at) {
+            Some(&(_, dim)) => (self.cuts.get(..at).unwrap_or_default(), dim),
+            None => return 1,
+        };
+        let whole = self.parameter.shape.get(dim).copied().unwrap_or(1);
+        let cuts = before.iter().filter(|(_, cut)| *cut == dim);
+        cuts.fold(whole, |extent, &(group, _)| chunk(extent, parts(mesh, group), slots.get(group)).1)
+    }
+
     /// Elements that are gathered for one rank's use, without padding.
     pub fn gathered_elements(&self, mesh: &Mesh, slots: &Slots) -> u64 {
         self.extents(mesh, slots, is_model_parallel).product()

@@ -128,7 +128,7 @@ pub(crate) fn unsharded_bytes(plan: &Plan, rank: u64) -> u64 {
     let mesh = plan.mesh();
     let (stage, slots) = (mesh.place(rank).pp, Slots::of(&mesh, rank));
     let units = units_of_stage(plan, stage);
-    let params = units.iter().flat_map(|unit| &unit.params);
+    let params = units.iter().flat_map(|unit| unit.params.iter());
     let elements: u64 = params.map(|placed| placed.gather_buffer(&mesh, &slots)).sum();
     elements * plan.training.dtype.size()
 }

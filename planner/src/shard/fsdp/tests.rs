@@ -96,9 +96,12 @@ fn f9_strategies_of_megatron_fsdp() {
 #[test]
 fn f9_double_buffers() {
     let plan = plan("llama-3-8b", "megatron_fsdp", 8, json!({"fsdp": {"double_buffer": true}}));
-    let bytes = crate::shard::double_buffer_bytes(&plan, 0);
+    let bytes = crate::shard::double_buffer_bytes(&plan, &super::units_of_stage(&plan, 0));
     assert_eq!(u64::from(bytes), 2_617_344_000);
-    assert_eq!(crate::shard::unit_sizes(&plan, 0).largest.elements, 218_112_000);
+    assert_eq!(
+        crate::shard::unit_sizes(&plan, &super::units_of_stage(&plan, 0)).largest.elements,
+        218_112_000
+    );
 }
 
 /// megatron_fsdp's groups of 8-bit parameters: a byte for each element of a matrix of a layer, of MXFP8 one more for its columns,
@@ -126,12 +129,18 @@ fn parameters_in_8_bits_are_kept_and_gathered_in_bytes() {
         assert_eq!(weights(&wide) - weights(&narrow), (2 - buffers) * 32 * matrices / 8, "{dtype}");
         assert_eq!(weights(&of(dtype, false, true)), weights(&wide), "{dtype}");
         let pairs = 2 * (4 * layer - (2 - buffers) * matrices);
-        assert_eq!(u64::from(crate::shard::double_buffer_bytes(&narrow, 0)), pairs, "{dtype}");
-        let gathered = crate::shard::unit_sizes(&narrow, 0).largest;
+        assert_eq!(
+            u64::from(crate::shard::double_buffer_bytes(&narrow, &super::units_of_stage(&narrow, 0))),
+            pairs,
+            "{dtype}"
+        );
+        let gathered = crate::shard::unit_sizes(&narrow, &super::units_of_stage(&narrow, 0)).largest;
         assert_eq!(u64::from(gathered.bytes(&narrow, layer.into())), 2 * layer - matrices, "{dtype}");
     }
     // Embedding and output layer stay in the compute type, and 4 bits are gathered so whole.
-    assert_eq!(crate::shard::unit_sizes(&of("fp8_current", true, false), 0).root.quantised, 0);
+    let whole = of("fp8_current", true, false);
+    let units = super::units_of_stage(&whole, 0);
+    assert_eq!(crate::shard::unit_sizes(&whole, &units).root.quantised, 0);
 }
 
 #[test]
@@ -318,7 +327,7 @@ fn hugging_face_names_lose_no_parameter() {
     for preset in crate::model::presets() {
         let plan = plan(&preset.id, "fsdp2", 8, json!({}));
         let blocks = super::placed_blocks(&plan, 0);
-        let params = blocks.iter().flat_map(|(_, _, params)| params);
+        let params = blocks.iter().flat_map(|(_, _, params)| params.iter());
         let names: Vec<&str> = params.clone().map(|placed| placed.parameter.name.as_str()).collect();
         assert!(names.contains(&"model.embed_tokens.weight"), "{}: {names:?}", preset.id);
         let whole: u64 =

@@ -61,11 +61,11 @@ pub fn effective(plan: &Plan) -> TpPlan {
     applied(plan).unwrap_or_else(|_| class_plan(Class::Default, plan.layout.sp))
 }
 
-/// Whether every tensor-parallel rank ends up with all logits: where the output layer is whole, or its columns are
-/// gathered.
-pub(crate) fn logits_are_gathered(plan: &crate::plan::Plan) -> bool {
+/// Whether every tensor-parallel rank ends up with all logits, where this tensor-parallel plan is applied: where the output layer is
+/// whole, or its columns are gathered.
+pub(crate) fn gathers_logits(plan: &Plan, tp_plan: &TpPlan) -> bool {
     let kept = |style| matches!(style, Style::Colwise { output: Placement::Shard(_), .. });
-    plan.layout.tp == 1 || !style_of(&effective(plan), "lm_head").is_some_and(kept)
+    plan.layout.tp == 1 || !style_of(tp_plan, "lm_head").is_some_and(kept)
 }
 
 /// Style of a module in a plan: the last entry that matches it.
