@@ -1,9 +1,11 @@
 //! Units as types: what is a byte count can't be added to a time.
 
+mod decimal;
 mod quantity;
 
 use serde::{Deserialize, Serialize};
 
+pub use decimal::decimal;
 pub use quantity::Quantity;
 
 /// A number of bytes. GiB (base 1024) is made only where a person reads it.

@@ -2,7 +2,7 @@
 
 use planner::run::Shown;
 pub use planner::units::thousands as exact;
-use planner::units::{Bytes, group_digits};
+use planner::units::{Bytes, decimal, group_digits};
 use planner::wire::Objective;
 
 const GIB: u64 = 1 << 30;
@@ -144,7 +144,7 @@ pub fn parse_decimal(text: &str) -> Result<f64, String> {
         Some(b't' | b'T') => (&cleaned[..cleaned.len() - 1], 1e12),
         _ => (cleaned.as_str(), 1.0),
     };
-    let number = digits.parse::<f64>().ok().map(|number| number * factor).filter(|number| number.is_finite());
+    let number = decimal(digits).map(|number| number * factor).filter(|number| number.is_finite());
     number.ok_or_else(|| format!("{} is not a number; write it as 0.1, 3e-4 or 15T", quoted(text)))
 }
 

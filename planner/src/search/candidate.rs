@@ -112,10 +112,10 @@ impl Key {
 pub(super) mod exact_if_any {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    /// Writes the shortest text that reads as the same number, or nothing.
+    /// Writes the number's bits in hex, or nothing.
     pub(crate) fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
         match value {
-            Some(value) => serializer.collect_str(value),
+            Some(value) => super::exact::serialize(value, serializer),
             None => serializer.serialize_none(),
         }
     }
@@ -123,9 +123,7 @@ pub(super) mod exact_if_any {
     /// Reads it.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
-        let read =
-            |text: String| text.parse().map_err(|_| D::Error::custom(format!("`{text}` is not a number")));
-        text.map(read).transpose()
+        text.map(|text| super::exact::read(&text).map_err(D::Error::custom)).transpose()
     }
 }
 
@@ -133,14 +131,19 @@ pub(super) mod exact_if_any {
 pub(super) mod exact {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    /// Writes the shortest text that reads as the same number.
+    /// Writes the number's bits in hex.
     pub(crate) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(value)
+        serializer.collect_str(&format_args!("{:x}", value.to_bits()))
     }
 
     /// Reads it.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|_| D::Error::custom(format!("`{text}` is not a number")))
+        read(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+
+    /// The number of which a text is the bits.
+    pub(super) fn read(text: &str) -> Result<f64, String> {
+        let bits = u64::from_str_radix(text, 16);
+        bits.map(f64::from_bits).map_err(|_| format!("`{text}` is not the bits of a number"))
     }
 }

@@ -14,6 +14,7 @@ use crate::json::by_field::by_field;
 use crate::model::Architecture;
 use crate::runtime::Runtime;
 use crate::settings::{Granularity, Precision, Schedule};
+use crate::units::decimal;
 use crate::wire::{Objective, PlanFile, RecomputeFile, VERSION};
 
 /// A search request, version 1. Unknown fields are refused; what is absent is free or, where said, as in the plan.
@@ -109,7 +110,7 @@ pub fn parse_prices(text: &str) -> Result<BTreeMap<String, f64>, String> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let read = |pair: &str| {
         let (gpu, price) = pair.split_once('=')?;
-        Some((gpu.trim().to_owned(), price.trim().parse::<f64>().ok().filter(|price| price.is_finite())?))
+        Some((gpu.trim().to_owned(), decimal(price.trim())?))
     };
     let wrong = |pair| {
         format!("a price is a GPU's id and a number, such as h100-sxm=2.5, and this is `{}`", clip(pair))

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::finding::clip;
 use crate::memory::MOST_OVER_PEAK;
+use crate::units::decimal;
 
 /// How well a plan fits. Whatever is best, plans that fit stand before tight ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -52,10 +53,7 @@ impl Margin {
                 clip(text)
             )
         };
-        let number = |text: &str| {
-            let number = text.trim().parse::<f64>().ok();
-            number.filter(|number| number.is_finite() && *number >= 0.0).ok_or_else(wrong)
-        };
+        let number = |text: &str| decimal(text.trim()).filter(|number| *number >= 0.0).ok_or_else(wrong);
         let text = text.trim();
         if let Some(percent) = text.strip_suffix('%') {
             let share = number(percent)? / 100.0;

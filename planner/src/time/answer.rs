@@ -11,7 +11,7 @@ use super::timeline::simulated_seconds;
 use crate::finding::{Finding, clip, nearest_names};
 use crate::plan::Plan;
 use crate::shard::padded_vocabulary;
-use crate::units::LowPrecision;
+use crate::units::{LowPrecision, decimal};
 use crate::wire::{TimeAnswer, TimeBreakdown};
 
 /// Most actions of a pipeline that is simulated for an answer: some milliseconds.
@@ -163,7 +163,7 @@ fn endless(plan: &Plan) -> (&'static str, serde_json::Value, &'static str) {
 /// Nine significant digits, and nothing below a picosecond: more is not known, and JSON then reads back to the same
 /// number everywhere.
 pub(crate) fn rounded(value: f64) -> f64 {
-    if value.abs() < 1e-12 { 0.0 } else { format!("{value:.8e}").parse().unwrap_or(value) }
+    if value.abs() < 1e-12 { 0.0 } else { decimal(&format!("{value:.8e}")).unwrap_or(value) }
 }
 
 /// Largest number of days, hours or money that is an answer.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::Plan;
 use planner::nonuniform::{Against, Boost, DRAWS, MOST_POWER, RATE, SEED, StudyPoint, sweep};
+use planner::units::decimal;
 
 use crate::chart::{ChartView, Curves, Drawing, Ink, Legend};
 use crate::format;
@@ -40,7 +41,7 @@ fn spares(point: &StudyPoint) -> [f64; 3] {
 #[component]
 fn Entry(label: &'static str, hook: &'static str, value: RwSignal<f64>, range: [f64; 2]) -> impl IntoView {
     let write = move |event| {
-        let typed = event_target_value(&event).parse().ok().filter(|typed: &f64| typed.is_finite());
+        let typed = decimal(&event_target_value(&event));
         value.set(typed.unwrap_or_else(|| value.get_untracked()).clamp(range[0], range[1]));
     };
     view! {

@@ -9,6 +9,7 @@
 use serde_json::Value;
 
 use super::reader::Reader;
+use crate::units::decimal;
 
 /// Deepest nesting of an expression.
 const DEPTH: usize = 32;
@@ -134,7 +135,7 @@ impl<'a> Parser<'a, '_> {
         }
         let word = self.word();
         if word.starts_with(|sign: char| sign.is_ascii_digit()) {
-            return word.parse().ok();
+            return decimal(word);
         }
         if self.eat('(') {
             let value = self.function(word);

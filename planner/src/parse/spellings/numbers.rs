@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Spelled, at, put};
 use crate::finding::clip;
+use crate::units::decimal;
 
 /// A whole number that people write: 8, 8.0, "8", "2_048", "1,024".
 pub(super) fn whole(value: &Value) -> Option<u64> {
@@ -38,7 +39,7 @@ fn of_text(text: &str) -> Option<f64> {
         return None;
     }
     let plain: String = text.chars().filter(|letter| *letter != ',' && *letter != '_').collect();
-    plain.parse().ok().filter(|number: &f64| number.is_finite())
+    decimal(&plain)
 }
 
 /// A switch that people write: true, "yes", "on", 1.
