@@ -105,7 +105,7 @@ fn capacity(bare: &str) -> Option<(String, f64)> {
         let whole = format!("{rest}{after}");
         let there = known(&whole).is_some() || other(&whole).is_some();
         (there && !number.starts_with('0')).then_some(())?;
-        Some((whole, number.parse().ok()?))
+        Some((whole, f64::from(number.parse::<u16>().ok()?)))
     })
 }
 
