@@ -1,7 +1,8 @@
-// One worker of the page's search does all of a search by itself, as a thread of the command does: arguments are the plan
-// and the axes, window.seconds is what it took when all is done, and window.failed says why it never was.
+// One worker of the page's search does all of a search by itself, as a thread of the command does: arguments are the
+// search, the architecture of its model and planner's data files, as the page sends them, window.seconds is what it took when
+// all is done, and window.failed says why it never was.
 window.seconds = window.failed = null;
-const [plan, axes] = arguments;
+const [request, architecture, data] = arguments;
 const glue = `import init from '${new URL('searcher.js', document.baseURI)}'; await init();`;
 const worker = new Worker(URL.createObjectURL(new Blob([glue], { type: 'text/javascript' })), { type: 'module' });
 const heard = [];
@@ -22,7 +23,7 @@ const ask = async question => {
 };
 const search = async number => {
   const began = performance.now();
-  const { parts } = (await ask({ Begin: { number, request: { version: 1, plan, axes } } })).Begun;
+  const { parts } = (await ask({ Begin: { number, sought: { request, architecture } } })).Begun;
   let valid = 0, first = 0, partial = null;
   // Asked for no part, it tells what it did not tell yet.
   for (let told = false; !told;) {
@@ -41,6 +42,7 @@ const search = async number => {
   // It says when it is there, and hears nothing before.
   await next();
   say({ Connected: 0 });
+  say({ ProcessInput: [0, { Data: data }] });
   // The first search is compiled while it runs, which the page's workers get over before they are wanted.
   await search(1);
   const found = await search(2);

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use planner::search::Request;
 use serde_json::{Value, json};
 
 use system_tests::browser::Browser;
@@ -181,7 +182,10 @@ async fn a_worker_that_stops_is_said_and_replaced() -> Result<()> {
 
 /// What a search takes on one core: a worker in the page, then a thread of the command; both evaluate as many.
 async fn on_one_core(browser: &Browser, plan: &Value) -> Result<[f64; 2]> {
-    browser.call(include_str!("one_worker.js"), vec![plan.clone(), json!({})]).await?;
+    let file = planner::parse_plan(&plan.to_string()).map_err(|findings| anyhow!("{findings:?}"))?;
+    let request = Request::new(file);
+    let sent = [json!(request), json!(request.architecture()), json!(planner::data::texts())];
+    browser.call(include_str!("one_worker.js"), sent.to_vec()).await?;
     let done = until("a worker's search", SOON, || async {
         let failed = browser.script("return window.failed").await?;
         ensure!(failed.is_null(), "{failed}");
