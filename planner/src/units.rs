@@ -98,6 +98,15 @@ pub fn number(value: f64) -> String {
     format!("{value}")
 }
 
+/// The text with a capital first letter. Only ASCII has one: tables of all letters' capitals would be a part of the page.
+pub fn capital(text: &str) -> String {
+    let mut text = text.to_owned();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    text
+}
+
 /// A count with thousands separators.
 pub fn thousands(count: u64) -> String {
     group_digits(&count.to_string())

@@ -3,10 +3,10 @@
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::search::open_everything;
+use planner::units::capital;
 use planner::wire::AXES;
 use serde_json::Value;
 
-use crate::format;
 use crate::state::{paths, store};
 use crate::testid;
 
@@ -107,7 +107,7 @@ pub fn sentence(text: &str) -> String {
     if !first_word.chars().all(|c| c.is_ascii_lowercase() || c == '-') {
         return text.to_owned();
     }
-    format::capital(text)
+    capital(text)
 }
 
 /// A sentence as the page draws it: with its capital, and code as code.

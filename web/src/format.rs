@@ -161,15 +161,6 @@ fn without_separators(text: &str) -> String {
     text.char_indices().filter(kept).map(|(_, c)| c).collect()
 }
 
-/// The text with a capital first letter. Only ASCII has one: tables of all letters' capitals are a hundredth of the page.
-pub fn capital(text: &str) -> String {
-    let mut text = text.to_owned();
-    if let Some(first) = text.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    text
-}
-
 /// The text in quotation marks, cut where it is too long to be read.
 pub fn quoted(text: &str) -> String {
     const LONGEST: usize = 40;

@@ -60,21 +60,14 @@ pub fn findings(findings: &[Finding]) -> String {
             Severity::Warning => "warning",
             Severity::Info => "info",
         };
-        // "FIELD is VALUE; ..." says both itself.
-        let rest = finding.message.trim_start_matches('`').strip_prefix(&finding.field);
-        let says_both = rest.is_some_and(|rest| rest.trim_start_matches('`').starts_with(" is "));
-        let place = match finding.field.is_empty() || says_both {
-            true => String::new(),
-            false => format!(" {}", one_line(&finding.field)),
+        let place = match (finding.field.is_empty() || says_both(finding), finding.value.is_null()) {
+            (true, _) => String::new(),
+            (false, true) => format!(" {}:", one_line(&finding.field)),
+            (false, false) => {
+                format!(" {} = {}:", one_line(&finding.field), shorten(&finding.value.to_string()))
+            }
         };
-        let value = if finding.value.is_null() {
-            String::new()
-        } else {
-            format!(" = {}", shorten(&finding.value.to_string()))
-        };
-        let colon = if place.is_empty() { "" } else { ":" };
-        let value = if place.is_empty() { String::new() } else { value };
-        out.push_str(&format!("{severity}:{place}{value}{colon} {}\n", one_line(&finding.message)));
+        out.push_str(&format!("{severity}:{place} {}\n", one_line(&finding.message)));
         if !finding.nearest.is_empty() {
             let nearest: Vec<String> = finding.nearest.iter().map(ToString::to_string).collect();
             out.push_str(&format!("  nearest: {}\n", nearest.join(", ")));
@@ -84,6 +77,20 @@ pub fn findings(findings: &[Finding]) -> String {
         }
     }
     out
+}
+
+/// Whether a message begins with the finding's field and says its value, if there is one: "layout.tp is 0; it must be 1 or more".
+fn says_both(finding: &Finding) -> bool {
+    let behind = |text: &str, word: &str| {
+        let rest = text.trim_start_matches('`').strip_prefix(word)?;
+        Some(rest.trim_start_matches('`').to_owned())
+    };
+    let Some(rest) = behind(&finding.message, &finding.field) else { return false };
+    if finding.value.is_null() {
+        return rest.starts_with(' ');
+    }
+    let value = finding.value.as_str().map_or_else(|| finding.value.to_string(), str::to_owned);
+    rest.strip_prefix(" is ").is_some_and(|said| behind(said, &value).is_some())
 }
 
 fn shorten(text: &str) -> String {
@@ -136,6 +143,13 @@ mod tests {
         assert_eq!(said("`layout.tp` is `0`; write another"), "error: `layout.tp` is `0`; write another\n");
         assert_eq!(said("no heads are left"), "error: layout.tp = 0: no heads are left\n");
         assert_eq!(said("layout.tp fits"), "error: layout.tp = 0: layout.tp fits\n");
+        assert_eq!(
+            said("layout.tp is recorded"),
+            "error: layout.tp = 0: layout.tp is recorded\n",
+            "which says no value"
+        );
+        let idle = Finding::error("layout.tp", serde_json::Value::Null, "layout.tp changes nothing");
+        assert_eq!(findings(&[idle]), "error: layout.tp changes nothing\n");
     }
 
     #[test]

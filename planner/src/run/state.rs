@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{LEASE, LogWriter};
+use crate::units::capital;
 use crate::wire::{Outcome, RunInfo, RunState};
 
 /// Without a way to ask whether a run lives, silence for this long means that it does not.
@@ -118,14 +119,6 @@ fn starter(info: &RunInfo) -> String {
         (None, Some(job)) => format!("Slurm job {job}"),
         (None, None) => format!("what started it on {}", info.host),
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut text = text.to_owned();
-    if let Some(first) = text.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use diagnose::{Answer, Evidence, Part, Verdict};
 use leptos::prelude::*;
+use planner::units::capital;
 
 use crate::findings::coded;
-use crate::format::{bytes, capital, exact};
+use crate::format::{bytes, exact};
 use crate::testid;
 
 /// The whole answer.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use planner::units::capital;
 use planner::wire::TimeAnswer;
 
 use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment, Unit};
-use crate::format::{self, capital};
+use crate::format;
 use crate::frame::Figure;
 use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::state::store;
