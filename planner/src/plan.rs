@@ -13,9 +13,11 @@ pub use documents::Documents;
 pub use evaluation::Evaluation;
 pub use training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training, WherePossible};
 
+use std::sync::Arc;
+
 use crate::cluster::Cluster;
 use crate::layout::{self, Besides, Group, GroupKind, Layout};
-use crate::model::Architecture;
+use crate::model::Model;
 use crate::reduced::{Nonuniform, nonuniform_groups};
 use crate::runtime::Runtime;
 use crate::schedule::Pipeline;
@@ -31,7 +33,7 @@ pub struct Plan {
     /// Name.
     pub name: String,
     /// What is trained.
-    pub model: Architecture,
+    pub model: Arc<Model>,
     /// What it is trained on.
     pub cluster: Cluster,
     /// The framework whose rules hold.

@@ -272,7 +272,7 @@ fn flat(plan: &Plan) -> Map<String, Value> {
     if let Some(whole) = whole.as_object_mut() {
         whole.remove("name");
         whole.remove("run");
-        whole.insert("model".to_owned(), json!(plan.model));
+        whole.insert("model".to_owned(), json!(**plan.model));
     }
     let mut leaves = Map::new();
     gather(&mut leaves, String::new(), whole);

@@ -119,7 +119,7 @@ impl Table {
 
 /// The model of a plan with every field, whatever its file names it by.
 pub fn architecture(plan: &Plan) -> Value {
-    let mut model = serde_json::to_value(&plan.model).unwrap_or_default();
+    let mut model = serde_json::to_value(&**plan.model).unwrap_or_default();
     if let Some(moe) = &plan.model.moe {
         model["moe"]["routing"] = serde_json::to_value(&moe.routing).unwrap_or_default();
     }

@@ -23,7 +23,7 @@ pub(super) struct Tried {
 impl Tried {
     /// None for a plan with errors. With a margin it only fits where that stays free.
     pub(super) fn of(file: &PlanFile, margin: Option<Margin>) -> Option<Tried> {
-        let resolved = Plan::judge(file);
+        let resolved = Plan::remark(file);
         let plan = resolved.plan?;
         let is_warning = |finding: &&crate::Finding| finding.severity == Severity::Warning;
         let warnings =

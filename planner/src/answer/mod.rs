@@ -31,7 +31,7 @@ pub fn estimate_with_plan(file: &PlanFile) -> (Answer, Option<Plan>) {
 
 fn answered(file: &PlanFile, among: Among) -> (Answer, Option<Plan>) {
     let resolved = Plan::resolve_among(file, among);
-    let counted = resolved.model().map(model::count);
+    let counted = resolved.model().map(|model| model::count(model));
     let filled = resolved.filled().cloned();
     let plan = resolved.plan.as_ref();
     let mut findings = resolved.findings;
@@ -94,7 +94,7 @@ fn unnamed(file: &PlanFile, time: &TimeAnswer, verdict: Verdict) -> Option<Findi
     let usual = Named::usual_of(file)?;
     let mut named = file.clone();
     named.software.framework = Some(usual.text());
-    let resolved = Plan::resolve(&named);
+    let resolved = Plan::judge(&named);
     let plan = resolved.plan.filter(|_| resolved.framework.is_some())?;
     let (other, _) = time::answer(&plan);
     let (other, verdict_named) = (other?, memory::answer(&plan).verdict);

@@ -16,7 +16,7 @@ use crate::fill::recipe::Taken;
 use crate::fill::training::{fill_software, fill_training};
 use crate::finding::{Finding, clip};
 use crate::layout::{Chunk, Layout, Split, Splitter, mtp_of_layout_string, parse_layout_string, parse_order};
-use crate::model::{Architecture, Attention, Balance, MixerRef};
+use crate::model::{Architecture, Attention, Balance, MixerRef, Model};
 use crate::plan::{Plan, RunSettings};
 use crate::recipes::Among;
 use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
@@ -85,7 +85,7 @@ pub(crate) fn fill(
     let mut plan = Plan {
         name,
         file,
-        model,
+        model: Arc::new(Model::new(model)),
         cluster,
         runtime,
         layout,

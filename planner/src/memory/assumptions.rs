@@ -31,7 +31,7 @@ pub(crate) fn spares_nothing(plan: &Plan) -> Option<Finding> {
     let mut without = plan.clone();
     without.training.recompute = Granularity::None;
     let kept = |plan: &Plan| -> Vec<(LayerKind, Quantity)> {
-        let terms = LayerTerms::new(plan);
+        let terms = LayerTerms::of_layers(plan);
         let saved = by_runtime::of(plan).saved;
         plan.model.layer_kinds().into_iter().map(|(kind, _)| (kind, saved(&terms, kind))).collect()
     };

@@ -95,7 +95,8 @@ impl Bytes {
 /// What depends on tensor, context and expert parallelism, on the micro batch and on what is recomputed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LayerTerms {
-    layers: [Bytes; SLOTS],
+    /// By slot.
+    layers: Vec<Bytes>,
     module: Bytes,
     /// The residual stream.
     stream: f64,
@@ -113,7 +114,7 @@ impl LayerTerms {
     pub(crate) fn new(plan: &Plan, kinds: &[LayerKind]) -> LayerTerms {
         let at = PlanTerms::new(plan);
         let exact = PlanTerms { widths: Widths::plain(plan), ..at };
-        let mut layers = [Bytes::default(); SLOTS];
+        let mut layers = vec![Bytes::default(); slots(kinds)];
         let mut known: Vec<(LayerKind, LayerBytes)> = Vec::with_capacity(kinds.len());
         for (number, &kind) in kinds.iter().enumerate() {
             let usual = layer(&at, kind);
@@ -199,7 +200,7 @@ impl LayerTerms {
         while slots != 0 {
             let slot = slots.trailing_zeros() as usize % SLOTS;
             slots &= slots - 1;
-            let layer = &self.layers[slot];
+            let Some(layer) = self.layers.get(slot) else { continue };
             each[OTHERS + slot] = if self.full { 0.0 } else { layer.saved };
             again = larger(again, if self.full { layer.whole } else { layer.recomputed });
             forward = larger(forward, layer.forward);
@@ -240,7 +241,9 @@ impl LayerTerms {
     /// What of these terms is of routed experts; whole layers that are computed again save nothing of theirs.
     pub(crate) fn experts(&self) -> ExpertTerms {
         let of = |bytes: &Bytes| if self.full { 0.0 } else { bytes.experts };
-        ExpertTerms { layers: self.layers.each_ref().map(of), module: of(&self.module) }
+        let mut layers = [0.0; SLOTS];
+        layers.iter_mut().zip(&self.layers).for_each(|(experts, layer)| *experts = of(layer));
+        ExpertTerms { layers, module: of(&self.module) }
     }
 }
 
@@ -265,25 +268,23 @@ pub(crate) fn smaller(one: f64, other: f64) -> f64 {
 }
 
 impl ClassTerms {
-    /// Each number joined with another's, by the least or the most of the two.
-    pub(crate) fn join(&self, other: &ClassTerms, of: impl Fn(f64, f64) -> f64) -> ClassTerms {
-        let mut joined = *self;
+    /// Joins each number with another's, by the least or the most of the two.
+    pub(crate) fn join(&mut self, other: &ClassTerms, of: impl Fn(f64, f64) -> f64) {
         let mut at = 0;
-        joined.used = self.used.max(other.used).min(COUNTED);
-        while at < joined.used {
-            joined.each[at] = of(self.each[at], other.each[at]);
+        self.used = self.used.max(other.used).min(COUNTED);
+        while at < self.used {
+            self.each[at] = of(self.each[at], other.each[at]);
             at += 1;
         }
         let pairs = [
-            (&mut joined.forward, other.forward),
-            (&mut joined.backward, other.backward),
-            (&mut joined.gathered, other.gathered),
-            (&mut joined.stream, other.stream),
+            (&mut self.forward, other.forward),
+            (&mut self.backward, other.backward),
+            (&mut self.gathered, other.gathered),
+            (&mut self.stream, other.stream),
         ];
         for (mine, theirs) in pairs {
             *mine = of(*mine, theirs);
         }
-        joined
     }
 }
 
@@ -292,15 +293,18 @@ impl ClassTerms {
 pub(crate) struct StageKind {
     stages: Vec<u64>,
     chunks: Vec<ChunkKind>,
+    /// Layers of all its chunks, by slot.
+    layers: Vec<f64>,
     /// Its pieces, which decide the state of its ranks.
     blocks: Vec<(Block, u64)>,
     /// Chunks of one of its stages.
     example: Vec<Chunk>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct ChunkKind {
-    layers: [f64; SLOTS],
+    /// By slot.
+    layers: Vec<f64>,
     embedding: bool,
     modules: f64,
     loss: bool,
@@ -316,16 +320,25 @@ pub(crate) fn stage_kinds(plan: &Plan, kinds: &[LayerKind]) -> Vec<StageKind> {
             Some(known) => known.stages.push(stage),
             None => {
                 let blocks = counted_blocks_of(plan, &example);
-                found.push(StageKind { stages: vec![stage], chunks, blocks, example });
+                let mut layers = vec![0.0; slots(kinds)];
+                for chunk in &chunks {
+                    layers.iter_mut().zip(&chunk.layers).for_each(|(sum, count)| *sum += count);
+                }
+                found.push(StageKind { stages: vec![stage], chunks, layers, blocks, example });
             }
         }
     }
     found
 }
 
+/// Slots of a model's layers: of each kind, then of each kind where it stays in the compute type.
+fn slots(kinds: &[LayerKind]) -> usize {
+    (2 * kinds.len()).min(SLOTS)
+}
+
 fn chunk_kind(plan: &Plan, kinds: &[LayerKind], chunk: &Chunk) -> ChunkKind {
     let model = &plan.model;
-    let mut layers = [0.0; SLOTS];
+    let mut layers = vec![0.0; slots(kinds)];
     let recipe = recipe_layers(plan);
     let (start, end) = (chunk.layers.start, chunk.layers.end);
     let (from, to) = (recipe.start.clamp(start, end), recipe.end.clamp(start, end));
@@ -363,10 +376,7 @@ impl StageKind {
 
     /// Whether state of its ranks is that of another's.
     pub(crate) fn same_state(&self, other: &StageKind) -> bool {
-        let sum = |kind: &StageKind, slot: usize| -> f64 {
-            kind.chunks.iter().map(|chunk| chunk.layers[slot]).sum()
-        };
-        self.blocks == other.blocks && (0..SLOTS).all(|slot| sum(self, slot) == sum(other, slot))
+        self.layers == other.layers && self.blocks == other.blocks
     }
 }
 

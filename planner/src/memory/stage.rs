@@ -60,8 +60,18 @@ pub struct Activations {
 }
 
 impl<'a> LayerTerms<'a> {
-    /// Terms of every kind of layer of a plan.
+    /// Terms of every kind of layer of a plan, and what its stages are made of.
     pub fn new(plan: &'a Plan) -> LayerTerms<'a> {
+        let layers = LayerTerms::of_layers(plan);
+        let whole = !plan.runtime.facts().shards_parameters;
+        let blocks = whole.then(|| Blocks::new(plan, layers.kinds.iter().map(|terms| terms.kind)));
+        let chunks_of =
+            |stage| chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+        LayerTerms { blocks, chunks: (0..plan.layout.pp).map(chunks_of).collect(), ..layers }
+    }
+
+    /// The same without stages: what one layer of each kind keeps.
+    pub fn of_layers(plan: &'a Plan) -> LayerTerms<'a> {
         let at = PlanTerms::new(plan);
         let exact = PlanTerms { widths: Widths::plain(plan), ..at };
         let mut kinds: Vec<KindTerms> = Vec::new();
@@ -73,12 +83,7 @@ impl<'a> LayerTerms<'a> {
             }
         }
         let mtp = if plan.model.mtp_layers > 0 { mtp_module(&at) } else { LayerBytes::default() };
-        let whole = !plan.runtime.facts().shards_parameters;
-        let blocks = whole.then(|| Blocks::new(plan, kinds.iter().map(|terms| terms.kind)));
-        let chunks_of =
-            |stage| chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
-        let chunks = (0..plan.layout.pp).map(chunks_of).collect();
-        LayerTerms { at, kinds, mtp, blocks, chunks }
+        LayerTerms { at, kinds, mtp, blocks: None, chunks: Vec::new() }
     }
 
     fn of_kind(&self, kind: LayerKind) -> Option<&KindTerms> {

@@ -30,7 +30,7 @@ pub use mixer::{
 };
 pub use mlp::{Experts, FeedForward, MlpOperations};
 pub use parameter::{Init, Module};
-pub use params::{Parameter, Role, count, untrained_elements};
+pub use params::{Model, Parameter, Role, count, untrained_elements};
 pub(crate) use params::{hidden_matrix_elements, layer_parameters, mtp_parameters, outer_parameters};
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 pub use rotation::Rotation;

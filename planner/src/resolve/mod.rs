@@ -8,12 +8,23 @@ pub use alternatives::valid_values;
 
 use crate::fill::{Filled, fill_among};
 use crate::finding::{Finding, Severity, clip, has_error};
-use crate::model::Architecture;
+use crate::model::{Architecture, Model};
 use crate::plan::Plan;
 use crate::recipes::Among;
 use crate::rules::{LayoutChoice, Shape, valid_layouts};
 use crate::wire::{FrameworkAnswer, PlanFile};
 use crate::{memory, nonuniform, parse, rules, shard, time};
+
+/// What is told of a plan file; each tells what those before it tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    /// What makes it no plan, and what was found on the way.
+    Errors,
+    /// What else is worth knowing.
+    Remarks,
+    /// Other values for what is wrong.
+    Offers,
+}
 
 /// What became of a plan file.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,8 +53,8 @@ impl Resolved {
     }
 
     /// The architecture, where it could be read.
-    pub fn model(&self) -> Option<&Architecture> {
-        self.partial.as_ref().map(|plan| &plan.model)
+    pub fn model(&self) -> Option<&Model> {
+        self.partial.as_ref().map(|plan| &*plan.model)
     }
 }
 
@@ -55,25 +66,30 @@ impl Plan {
 
     /// The same with a choice of recipes: scores ask what a plan gets for which a framework has none.
     pub fn resolve_among(file: &PlanFile, among: Among) -> Resolved {
-        Plan::judge_and(file, among, true)
+        Plan::judge_and(file, among, Told::Offers)
     }
 
-    /// The same without other values worth trying, for whoever asks of many plans whether they are valid.
+    /// The same without other values worth trying.
+    pub(crate) fn remark(file: &PlanFile) -> Resolved {
+        Plan::judge_and(file, Among::All, Told::Remarks)
+    }
+
+    /// The same without remarks, for whoever asks of many plans whether they are valid.
     pub(crate) fn judge(file: &PlanFile) -> Resolved {
-        Plan::judge_and(file, Among::All, false)
+        Plan::judge_and(file, Among::All, Told::Errors)
     }
 
     #[inline(never)]
-    fn judge_and(file: &PlanFile, among: Among, offers: bool) -> Resolved {
+    fn judge_and(file: &PlanFile, among: Among, told: Told) -> Resolved {
         let Filled { plan: mut partial, mut findings, assumed, framework } = fill_among(file, among);
         if let Some(plan) = &mut partial {
             let broken = rules::check(&Shape::of(plan));
             let is_whole = broken.is_empty();
             findings.extend(broken);
-            if offers && cfg!(feature = "offers") {
+            if told == Told::Offers && cfg!(feature = "offers") {
                 alternatives::offer(file, among, plan, &mut findings);
             }
-            findings.extend(check(plan, is_whole).into_iter().filter(|finding| {
+            findings.extend(check(plan, is_whole, told).into_iter().filter(|finding| {
                 // What a recipe sets is no remark on what somebody wrote.
                 let set = framework.as_ref().is_some_and(|answer| answer.sets.contains_key(&finding.field));
                 !(set && finding.severity == Severity::Warning)
@@ -99,11 +115,17 @@ pub fn valid_layouts_of(file: &PlanFile) -> Option<Vec<LayoutChoice>> {
 }
 
 /// What else can be said against a filled plan, which `is_whole` where it breaks none of the rules.
-fn check(plan: &Plan, is_whole: bool) -> Vec<Finding> {
-    let mut findings = rules::remarks(plan);
-    findings.extend(time::check(plan));
-    if is_whole && !has_error(&findings) {
+fn check(plan: &Plan, is_whole: bool, told: Told) -> Vec<Finding> {
+    let mut findings = time::check(plan);
+    let is_whole = is_whole && !has_error(&findings);
+    if is_whole {
         findings.extend(shard::check(plan));
+    }
+    if told < Told::Remarks {
+        return findings;
+    }
+    findings.splice(0..0, rules::remarks(plan));
+    if is_whole {
         findings.extend(memory::spares_nothing(plan));
     }
     findings.extend(left_out(&plan.model));

@@ -44,7 +44,7 @@ fn limit(field: &str, value: impl Into<Value>, what: impl Into<String>) -> Findi
 }
 
 fn model_limits(plan: &Plan) -> Vec<Finding> {
-    let (model, tp) = (&plan.model, plan.layout.tp);
+    let (model, tp): (&Architecture, u64) = (&plan.model, plan.layout.tp);
     let Architecture {
         num_layers: _,
         hidden_size: _,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::cluster::Gpu;
 use crate::finding::Finding;
 use crate::layout::Layout;
-use crate::model::Architecture;
+use crate::model::Model;
 use crate::plan::{Plan, Software, Training};
 use crate::rules::layout::{Violation, all_broken};
 use crate::runtime::Runtime;
@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 #[derive(Debug, Clone)]
 pub struct Shape<'a> {
     /// The model.
-    pub architecture: &'a Architecture,
+    pub architecture: &'a Model,
     /// The framework.
     pub runtime: Runtime,
     /// The layout; `dp` and `edp` are ignored.

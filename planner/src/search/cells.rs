@@ -29,15 +29,21 @@ pub(super) struct Saved {
     pub(super) experts: ExpertTerms,
 }
 
+/// Lists of bytes by class whose cells are done with: they are long, and each micro batch of each part needs some.
+pub(super) type Spare = Vec<Vec<ClassTerms>>;
+
 impl Saved {
-    pub(super) fn new(classes: usize, experts: ExpertTerms) -> Saved {
-        Saved { classes: vec![ClassTerms::default(); classes], experts }
+    pub(super) fn new(classes: usize, experts: ExpertTerms, spare: &mut Spare) -> Saved {
+        // What is in them is some other cell's: they are read where they were filled.
+        let mut of_classes = spare.pop().unwrap_or_default();
+        of_classes.resize(classes, ClassTerms::default());
+        Saved { classes: of_classes, experts }
     }
 }
 
 /// Of cells, what depends on what is recomputed.
 pub(super) struct Cell {
-    pub(super) layers: Box<LayerTerms>,
+    pub(super) layers: LayerTerms,
     pub(super) bytes: Saved,
     pub(super) again: Recompute,
     /// Share of host time that graphs leave.
@@ -51,22 +57,27 @@ pub(super) struct Cell {
 }
 
 impl Cells {
+    /// Gives their lists back.
+    pub(super) fn give(self, spare: &mut Spare) {
+        let of_sets = self.sets.into_iter().map(|cell| cell.bytes);
+        spare.extend(of_sets.chain(self.bytes).map(|bytes| bytes.classes));
+    }
+
     /// Makes sure that bytes of stages of a class are known: few pipelines come so far.
     pub(super) fn fill(&mut self, number: usize, class: &Class) {
         let Some(known) = self.known.get_mut(number).filter(|known| !**known) else { return };
         *known = true;
         let [least, most] = &mut self.bytes;
         for (place, cell) in self.sets.iter_mut().enumerate() {
-            let terms = cell.layers.of_class(class);
-            for (bounds, of) in
-                [(&mut *least, kept::smaller as fn(f64, f64) -> f64), (&mut *most, kept::larger)]
-            {
-                if let Some(bound) = bounds.classes.get_mut(number) {
-                    *bound = if place == 0 { terms } else { bound.join(&terms, of) };
-                }
-            }
-            if let Some(slot) = cell.bytes.classes.get_mut(number) {
-                *slot = terms;
+            let Some(terms) = cell.bytes.classes.get_mut(number) else { continue };
+            *terms = cell.layers.of_class(class);
+            let bounds = least.classes.get_mut(number).zip(most.classes.get_mut(number));
+            let Some((least, most)) = bounds else { continue };
+            if place == 0 {
+                (*least, *most) = (*terms, *terms);
+            } else {
+                least.join(terms, kept::smaller);
+                most.join(terms, kept::larger);
             }
         }
     }
@@ -95,14 +106,14 @@ pub(super) struct OfStep<'a> {
     pub(super) bounded: bool,
     pub(super) around: StepOverhead,
     pub(super) timed: Pipe,
-    pub(super) state: State,
+    pub(super) state: &'a State,
 }
 
 impl OfStep<'_> {
     /// Seconds at least, with what a micro batch takes in all stages; 0 where nothing is known.
     pub(super) fn least(&self, whole: &ModelBound) -> f64 {
         match self.bounded {
-            true => whole.least_seconds(self.machine, &self.timed, &self.state, &self.around),
+            true => whole.least_seconds(self.machine, &self.timed, self.state, &self.around),
             false => 0.0,
         }
     }

@@ -4,7 +4,7 @@
 //! Rank grids are outermost, then micro batches, then pipelines, then what is recomputed. What `run` of a worker computes
 //! plan by plan comes out the same: a test holds both against each other.
 
-use super::cells::{Cell, Cells, OfPipe, OfStep, Saved, telling_kinds};
+use super::cells::{Cell, Cells, OfPipe, OfStep, Saved, Spare, telling_kinds};
 use super::sink::Sink;
 use super::sizes::Sizes;
 use super::space::set_pipe;
@@ -406,7 +406,7 @@ impl Grids<'_> {
                     continue;
                 }
                 let times = &*times.get_or_insert_with(|| self.times(&mut tables.clock));
-                let Tables { rows, clock, classes, kinds: layer_kinds, .. } = &mut *tables;
+                let Tables { rows, clock, classes, kinds: layer_kinds, spare, .. } = &mut *tables;
                 let Some(Row { times: compositions, pipes, .. }) = rows.get_mut(stages) else { continue };
                 let Some(table) = pipes.get_mut(number) else { continue };
                 let composition = table.time;
@@ -416,9 +416,9 @@ impl Grids<'_> {
                     grid.times.resize(compositions.len(), None);
                 }
                 let Some(state) = grid.times.get_mut(composition) else { continue };
-                let state =
-                    *state.get_or_insert_with(|| State::of(machine, terms, stages_of, &timed, &grid.data));
-                let around = StepOverhead::of(machine, terms, &timed, &grid.data, &state);
+                let state: &State =
+                    state.get_or_insert_with(|| State::of(machine, terms, stages_of, &timed, &grid.data));
+                let around = StepOverhead::of(machine, terms, &timed, &grid.data, state);
                 let of_step = OfStep { machine, stages: stages_of, bounded: *whole, around, timed, state };
                 // Bytes of what takes too long are not asked for.
                 let least = of_step.least(&times.whole);
@@ -428,7 +428,8 @@ impl Grids<'_> {
                 let plan = &mut *self.plan;
                 let held = table.held(place, plan, classes, |plan| set_pipe(plan, pipe));
                 telling_kinds(&mut kinds, held, &grid.states);
-                let cells = cells.get_or_insert_with(|| self.cells((layer_kinds, classes.len()), times));
+                let cells =
+                    cells.get_or_insert_with(|| self.cells((layer_kinds, classes.len()), times, spare));
                 let held = table.known(place);
                 for held in held {
                     if let Some(class) = classes.get(held.class) {
@@ -460,6 +461,9 @@ impl Grids<'_> {
                 self.refuse(rule, sets.saturating_mul(in_groups));
             }
             self.refuse_sets(valid);
+        }
+        if let Some(cells) = cells {
+            cells.give(&mut tables.spare);
         }
     }
 
@@ -506,10 +510,10 @@ impl Grids<'_> {
     }
 
     /// The cells of a micro batch, of so many classes of stages.
-    fn cells(&mut self, (kinds, classes): (&[LayerKind], usize), times: &Times) -> Cells {
-        let layers = self.with_sets(|plan| Box::new(LayerTerms::new(plan, kinds)));
-        let cell = |(&(again, host_share, whole), layers): (&_, Box<LayerTerms>)| Cell {
-            bytes: Saved::new(classes, layers.experts()),
+    fn cells(&mut self, (kinds, classes): (&[LayerKind], usize), times: &Times, spare: &mut Spare) -> Cells {
+        let layers = self.with_sets(|plan| LayerTerms::new(plan, kinds));
+        let cell = |(&(again, host_share, whole), layers): (&_, LayerTerms)| Cell {
+            bytes: Saved::new(classes, layers.experts(), spare),
             layers,
             again,
             host_share,
@@ -518,9 +522,9 @@ impl Grids<'_> {
             longest: Vec::new(),
         };
         let sets: Vec<Cell> = times.sets.iter().zip(layers).map(cell).collect();
-        let joined = |of: fn(f64, f64) -> f64| {
+        let mut joined = |of: fn(f64, f64) -> f64| {
             let all = sets.iter().map(|cell| cell.bytes.experts).reduce(|one, other| one.join(&other, of));
-            Saved::new(classes, all.unwrap_or_default())
+            Saved::new(classes, all.unwrap_or_default(), spare)
         };
         let bytes = [joined(kept::smaller), joined(kept::larger)];
         let known = vec![false; classes];

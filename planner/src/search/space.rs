@@ -16,7 +16,7 @@ use crate::fill;
 use crate::finding::{Finding, divisors, has_error};
 use crate::layout::TpPlanSource;
 use crate::layout::{Split, Splitter};
-use crate::model::Architecture;
+use crate::model::Model;
 use crate::plan::{Plan, Training};
 use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
 use crate::runtime::Runtime;
@@ -404,7 +404,7 @@ type Refused = Vec<(&'static str, u64)>;
 /// Pipelines of one request, by what decides which there are: the model, how its layers are split, the schedules.
 #[derive(Debug)]
 struct Pipelines {
-    model: Architecture,
+    model: Arc<Model>,
     splitter: Option<Splitter>,
     split: Split,
     schedules: Vec<Schedule>,

@@ -1,5 +1,6 @@
 //! What one subspace of the space keeps over its parts: pipelines as memory and time see them, the machine, layers alive.
 
+use super::cells::Spare;
 use super::space::{Subspace, set_pipe};
 use super::stages::waits_at_least;
 use crate::memory::kept::{self, Alive, Class, GridTerms, StageKind};
@@ -93,6 +94,8 @@ pub(super) struct Tables {
     /// The part at work, whose state is not among them.
     part: Option<PartKey>,
     state: PartState,
+    /// Of cells that are done with.
+    pub spare: Spare,
 }
 
 /// What decides the state of ranks of a kind of stage: tensor, expert and expert tensor parallelism, and whether tensor parallelism
@@ -179,7 +182,18 @@ impl Tables {
         let are_whole = rows.iter().flat_map(|row| &row.times).all(|(_, whole)| *whole);
         let (parts, part, state) = (Vec::new(), None, PartState::default());
         let microbatches = Vec::new();
-        Box::new(Tables { kinds, clock, classes, microbatches, rows, are_whole, parts, part, state })
+        Box::new(Tables {
+            kinds,
+            clock,
+            classes,
+            microbatches,
+            rows,
+            are_whole,
+            parts,
+            part,
+            state,
+            spare: Spare::new(),
+        })
     }
 
     /// The place of a number of micro batches among those that were met.

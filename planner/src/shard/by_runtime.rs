@@ -63,7 +63,7 @@ pub(super) fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
 /// Parameters that the fullest rank allocates.
 pub(super) fn most_parameters(plan: &Plan) -> u64 {
     match lister(plan) {
-        MegatronCore => megatron::parameters_per_rank_max(plan),
+        MegatronCore => megatron::parameters_by_stage(plan).into_iter().max().unwrap_or(0),
         Fsdp2 | MegatronFsdp => {
             (0..plan.layout.pp).map(|stage| super::parameters_of_stage(plan, stage)).max().unwrap_or(0)
         }

@@ -39,6 +39,7 @@ pub use pieces::{Copied, Piece, copies, copies_of};
 pub use remarks::check;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -52,7 +53,7 @@ use crate::wire::RankRole;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
     /// One of them, whole; its name is a template.
-    pub parameter: Parameter,
+    pub parameter: Arc<Parameter>,
     /// The group that cuts it (when larger than one rank) and the dim that is cut.
     pub cut: Option<(GroupKind, usize)>,
     /// Shape of a rank's slice.

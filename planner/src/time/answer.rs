@@ -2,9 +2,11 @@
 
 use super::constants::table;
 use super::flops::{model_flops, recomputed_flops};
+use super::from_plan::setup;
 use super::goodput::{assumed, goodput};
 use super::nonuniform::predict;
 use super::rate::tokens_per_second;
+use super::setup::Setup;
 use super::spread::{Spread, spread};
 use super::step::StepTime;
 use super::timeline::simulated_seconds;
@@ -40,9 +42,19 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
 
 /// Seconds of a step of a valid plan, and findings on what was assumed; none where a figure makes it endless.
 pub fn answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
+    let (found, findings) = answer_and_setup(plan);
+    (found.map(|(answer, _)| answer), findings)
+}
+
+/// The same with the numbers that it is made of.
+fn answer_and_setup(plan: &Plan) -> (Option<(TimeAnswer, Setup)>, Vec<Finding>) {
     let mut findings = Vec::new();
-    let step = match predict(plan, &table().values()) {
-        Ok(step) => step,
+    let predicted = setup(plan).and_then(|setup| {
+        let step = predict(plan, &setup, &table().values())?;
+        Ok((setup, step))
+    });
+    let (setup, step) = match predicted {
+        Ok(predicted) => predicted,
         Err(reason) => {
             findings.push(
                 Finding::warning("time", serde_json::Value::Null, format!("no time can be told: {reason}"))
@@ -59,24 +71,25 @@ pub fn answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
         );
         return (None, findings);
     }
-    let spread = spread(plan, &step, &mut findings);
+    let spread = spread(plan, &setup, &step, &mut findings);
     let answer = put_together(plan, &step, spread);
     if answer.goodput.is_some() {
         findings.extend(assumed(plan));
     }
     findings.extend(absurd(plan, &answer));
-    (Some(answer), findings)
+    (Some((answer, setup)), findings)
 }
 
 /// The same with the pipeline simulated, action by action, as a search simulates its best plans; by the closed form where
 /// there is no pipeline, or one of more actions than are simulated here.
 pub(crate) fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
-    let (mut answer, findings) = answer(plan);
-    if let Some(answer) = &mut answer
-        && let Some(seconds) = simulated(plan)
-    {
-        answer.simulate(seconds);
-    }
+    let (found, findings) = answer_and_setup(plan);
+    let answer = found.map(|(mut answer, setup)| {
+        if let Some(seconds) = simulated_with(plan, &setup) {
+            answer.simulate(seconds);
+        }
+        answer
+    });
     (answer, findings)
 }
 
@@ -84,8 +97,15 @@ pub(crate) fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>
 /// pipeline, with more actions than are simulated here, and where replicas are not alike or ranks share a CPU's cores, of
 /// which a simulation knows nothing.
 pub fn simulated(plan: &Plan) -> Option<f64> {
-    let known = plan.nonuniform.is_none() && plan.cluster.gpu.speeds.is_some();
-    (plan.layout.pp > 1 && known).then(|| simulated_seconds(plan, MOST_ACTIONS).ok()).flatten()
+    is_simulated(plan).then(|| simulated_seconds(plan, &setup(plan).ok()?, MOST_ACTIONS)).flatten()
+}
+
+fn simulated_with(plan: &Plan, setup: &Setup) -> Option<f64> {
+    is_simulated(plan).then(|| simulated_seconds(plan, setup, MOST_ACTIONS)).flatten()
+}
+
+fn is_simulated(plan: &Plan) -> bool {
+    plan.layout.pp > 1 && plan.nonuniform.is_none() && plan.cluster.gpu.speeds.is_some()
 }
 
 impl TimeAnswer {

@@ -6,7 +6,7 @@
 
 use super::matrices::{Matrix, matrices};
 use crate::layout::{Layout, chunks_of_stage};
-use crate::model::{Architecture, LayerKind, MixerRef, Mlp, Module, Moe};
+use crate::model::{Architecture, LayerKind, MixerRef, Mlp, Model, Module, Moe};
 use crate::plan::Plan;
 use crate::settings::Granularity;
 
@@ -61,13 +61,13 @@ const FORWARD_AND_BACKWARD: f64 = 3.0;
 
 /// Model FLOPs of a step of `sequences` sequences of `seq_len` tokens, over all ranks. `vocabulary` is the number of
 /// rows of the output layer, padded where the framework pads.
-pub fn model_flops(model: &Architecture, vocabulary: u64, seq_len: u64, sequences: u64) -> f64 {
+pub fn model_flops(model: &Model, vocabulary: u64, seq_len: u64, sequences: u64) -> f64 {
     let tokens = seq_len as f64 * sequences as f64;
     FORWARD_AND_BACKWARD * tokens * forward_flops(model, vocabulary, seq_len).total()
 }
 
 /// Forward FLOPs of one token of a sequence of `seq_len`, whole model.
-pub(crate) fn forward_flops(model: &Architecture, vocabulary: u64, seq_len: u64) -> ForwardFlops {
+pub(crate) fn forward_flops(model: &Model, vocabulary: u64, seq_len: u64) -> ForwardFlops {
     let mut flops = ForwardFlops::default();
     for (kind, layers) in model.layer_kinds() {
         flops.add(&layer_flops(model, kind, seq_len), layers as f64);
@@ -85,7 +85,7 @@ pub(crate) fn forward_flops(model: &Architecture, vocabulary: u64, seq_len: u64)
 }
 
 /// Forward FLOPs of one token in a layer of `kind`.
-pub(crate) fn layer_flops(model: &Architecture, kind: LayerKind, seq_len: u64) -> ForwardFlops {
+pub(crate) fn layer_flops(model: &Model, kind: LayerKind, seq_len: u64) -> ForwardFlops {
     let mut flops = ForwardFlops::default();
     let top_k = model.moe.as_ref().map_or(0.0, Moe::computed_top_k);
     for matrix in matrices(model, kind) {
@@ -151,12 +151,7 @@ pub(crate) fn recomputed_flops(plan: &Plan) -> f64 {
     tokens * layers
 }
 
-fn selected(
-    model: &Architecture,
-    kind: LayerKind,
-    flops: &ForwardFlops,
-    training: &crate::plan::Training,
-) -> f64 {
+fn selected(model: &Model, kind: LayerKind, flops: &ForwardFlops, training: &crate::plan::Training) -> f64 {
     let part = |module: &String| match module.as_str() {
         "core_attn" => flops.core_attention,
         "mlp" if kind.mlp == Mlp::Dense => flops.mlp,
@@ -204,7 +199,7 @@ mod tests {
         let mut model = preset(id);
         model.mtp_layers = mtp;
         let vocabulary = model.vocab_size;
-        let found = model_flops(&model, vocabulary, seq_len, 1) / seq_len as f64 / 1e9;
+        let found = model_flops(&Model::new(model), vocabulary, seq_len, 1) / seq_len as f64 / 1e9;
         assert!((found - expected).abs() <= tolerance * expected, "{id}: {found:.3}, published {expected}");
     }
 

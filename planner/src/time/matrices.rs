@@ -1,7 +1,7 @@
 //! The matrices of a layer that tokens are multiplied with, read off the list of parameters: FLOPs and seconds count
 //! the same ones.
 
-use crate::model::{Architecture, LayerKind, Module, Parameter, Role, layer_parameters};
+use crate::model::{LayerKind, Model, Module, Parameter, Role};
 
 /// How tensor parallelism cuts a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub struct Matrix {
 }
 
 /// The matrices of a layer of `kind`, in the order of the forward pass.
-pub fn matrices(model: &Architecture, kind: LayerKind) -> Vec<Matrix> {
-    layer_parameters(model, kind).iter().filter_map(matrix).collect()
+pub fn matrices(model: &Model, kind: LayerKind) -> Vec<Matrix> {
+    model.layer_parameters(kind).iter().filter_map(|parameter| matrix(parameter)).collect()
 }
 
 fn matrix(parameter: &Parameter) -> Option<Matrix> {

@@ -9,7 +9,7 @@ use crate::reduced::Nonuniform;
 use crate::shard::{BufferShard, stage_buffers};
 use crate::wire::RankRole;
 
-/// Seconds of a step of a valid plan under these values of the constants.
+/// Seconds of a step of a valid plan, of whose healthy replicas this is the setup, under these values of the constants.
 ///
 /// In healthy replicas extra ranks send their gradients to core ranks of the tensor-parallel group before these sum them over replicas.
 /// Megatron-LM does so in backward's hooks, bucket by bucket with the reduction, and sends the sums back when all are done; the worker
@@ -17,9 +17,9 @@ use crate::wire::RankRole;
 ///
 /// # Errors
 /// What the data file lacks.
-pub(super) fn predict(plan: &Plan, values: &[f64]) -> Result<StepTime, String> {
-    let mut healthy = setup(plan)?;
+pub(super) fn predict(plan: &Plan, healthy: &Setup, values: &[f64]) -> Result<StepTime, String> {
     let Some(nonuniform) = &plan.nonuniform else { return Ok(healthy.predict(values)) };
+    let mut healthy = healthy.clone();
     healthy.data.extras = exchanged(plan, nonuniform, &healthy, values);
     let step = healthy.predict(values);
     let reduced = setup(&plan.of_role(RankRole::Reduced))?.predict(values);

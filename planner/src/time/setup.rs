@@ -12,14 +12,14 @@ use super::step::{DataParallel, Pipe, StepTime, step};
 use super::terms::Terms;
 use crate::cluster::{Generation, Gpu, Speeds};
 use crate::layout::Strides;
-use crate::model::Architecture;
+use crate::model::Model;
 use crate::settings::{CpKind, CudaGraphs, Schedule};
 
 /// Everything that a step's time depends on, as a plan or a published row says it.
 #[derive(Debug, Clone)]
 pub struct Inputs<'a> {
     /// The model.
-    pub model: &'a Architecture,
+    pub model: &'a Model,
     /// Rows of the output layer.
     pub vocabulary: u64,
     /// The GPU.

@@ -2,8 +2,8 @@
 
 use super::matrices::{Matrix, MatrixCut, matrices};
 use crate::model::{
-    Architecture, Attention, Core, Experts, FeedForward, LayerKind, MixerRef, MlpOperations, Module, Scan,
-    layer_parameters,
+    Architecture, Attention, Core, Experts, FeedForward, LayerKind, MixerRef, MlpOperations, Model, Module,
+    Scan,
 };
 
 /// Most kinds of layers that a model may have here: mixers by feed-forward parts.
@@ -79,7 +79,7 @@ pub enum MlpShape {
 
 impl ModelShape {
     /// The shape of `model` with an output layer of `vocabulary` rows.
-    pub fn of(model: &Architecture, vocabulary: u64) -> Self {
+    pub fn of(model: &Model, vocabulary: u64) -> Self {
         let mut kinds: Vec<KindShape> = Vec::new();
         let mut known: Vec<(LayerKind, u8)> = Vec::new();
         let mut index = |kind: LayerKind| {
@@ -131,12 +131,12 @@ impl KindShape {
     }
 }
 
-fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
+fn kind_shape(model: &Model, kind: LayerKind) -> KindShape {
     let (mut cut, mut whole, mut experts) = (0.0, 0.0, 0.0);
     let (mut tensors, mut expert_tensors) = (0.0, 0.0);
     let matrices = matrices(model, kind);
     let mixer = model.mixer(kind);
-    for parameter in layer_parameters(model, kind) {
+    for parameter in model.layer_parameters(kind) {
         let elements = parameter.elements() as f64 * parameter.per_layer as f64;
         if parameter.module == Module::Expert {
             experts += elements;

@@ -5,6 +5,7 @@ use super::calibrated::calibration;
 use super::constants::{Constant, ConstantRole, RANGE, table};
 use super::from_plan::{profile, setup};
 use super::ranges::{RunClass, Runs, Said, class_of, ranges, software_title};
+use super::setup::Setup;
 use super::step::StepTime;
 use crate::cluster::{Generation, gpu};
 use crate::finding::Finding;
@@ -38,11 +39,11 @@ pub(super) struct Spread {
 }
 
 /// The likely range of a plan whose step is known, with findings where it was widened.
-pub(super) fn spread(plan: &Plan, step: &StepTime, findings: &mut Vec<Finding>) -> Spread {
+pub(super) fn spread(plan: &Plan, setup: &Setup, step: &StepTime, findings: &mut Vec<Finding>) -> Spread {
     if let Ok(Some(calibration)) = calibration(plan) {
         return Spread { half: [RANGE * calibration.spread; 2], nearest: None };
     }
-    spread_as(plan, step, Said::of(plan), findings)
+    spread_as(plan, (setup, step), Said::of(plan), findings)
 }
 
 /// Half the widths of the likely range below and above a plan's step, as logarithms, if so much of it were said.
@@ -50,11 +51,17 @@ pub(super) fn spread(plan: &Plan, step: &StepTime, findings: &mut Vec<Finding>) 
 /// # Errors
 /// What the data file lacks.
 pub fn half_widths(plan: &Plan, said: Said) -> Result<[f64; 2], String> {
-    let step = super::nonuniform::predict(plan, &table().values())?;
-    Ok(spread_as(plan, &step, said, &mut Vec::new()).half)
+    let setup = setup(plan)?;
+    let step = super::nonuniform::predict(plan, &setup, &table().values())?;
+    Ok(spread_as(plan, (&setup, &step), said, &mut Vec::new()).half)
 }
 
-fn spread_as(plan: &Plan, step: &StepTime, said: Said, findings: &mut Vec<Finding>) -> Spread {
+fn spread_as(
+    plan: &Plan,
+    (setup, step): (&Setup, &StepTime),
+    said: Said,
+    findings: &mut Vec<Finding>,
+) -> Spread {
     let (gpu, name) = (plan.cluster.gpu, class_of(plan));
     let class = ranges().class(&name);
     let measured = |like: &dyn Fn(&Runs) -> bool| class.is_some_and(|class| class.runs.iter().any(like));
@@ -81,7 +88,7 @@ fn spread_as(plan: &Plan, step: &StepTime, said: Said, findings: &mut Vec<Findin
     } else if name.starts_with("native") {
         let why = "no measured step of the executor stands behind its host time, which is assumed: the likely range is wide";
         assumed("runtime", "native", why.to_owned());
-    } else if let (false, Some((profile, constant))) = (of_generation, unmeasured(plan)) {
+    } else if let (false, Some((profile, constant))) = (of_generation, unmeasured(plan, setup)) {
         let why = format!(
             "no measured step stands behind a figure of `{profile}` on {}, which is assumed to be {}: {}; the likely range is wide",
             gpu.title,
@@ -240,8 +247,7 @@ fn uncapitalized(text: &str) -> String {
 
 /// What a step of this plan rests on most, and was fitted to no row: the rate of its GEMMs, its kernel of attention, the
 /// traffic of its software and its time to launch layers.
-fn unmeasured(plan: &Plan) -> Option<(&'static str, &'static Constant)> {
-    let setup = setup(plan).ok()?;
+fn unmeasured(plan: &Plan, setup: &Setup) -> Option<(&'static str, &'static Constant)> {
     let attention = if setup.options.unfused { ConstantRole::Bmm } else { ConstantRole::Attention };
     let roles = [setup.numbers.role(), attention, ConstantRole::Traffic, ConstantRole::HostLayer];
     let chosen = roles.iter().filter_map(|&role| {

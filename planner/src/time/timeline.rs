@@ -4,7 +4,7 @@ use super::chunk_costs::stage_costs;
 use super::constants::table;
 use super::from_plan::setup;
 use super::setup::Setup;
-use super::simulate::{SimulationError, StageCosts, Timeline, simulate, simulated_length};
+use super::simulate::{SimulationError, Timeline, simulate, simulated_length};
 use crate::finding::Finding;
 use crate::plan::Plan;
 
@@ -13,18 +13,11 @@ use crate::plan::Plan;
 /// # Errors
 /// A finding: the time model lacks a figure, or the step has more actions than are simulated.
 pub fn timeline(plan: &Plan) -> Result<Timeline, Box<Finding>> {
-    simulate(&plan.pipeline(), &costs(plan)?.1).map_err(|error| too_long(plan, &error))
-}
-
-fn costs(plan: &Plan) -> Result<(Setup, StageCosts), Box<Finding>> {
-    let found = setup(plan).and_then(|setup| {
-        let costs = stage_costs(plan, &setup)?;
-        Ok((setup, costs))
-    });
-    found.map_err(|reason| {
+    let costs = setup(plan).and_then(|setup| stage_costs(plan, &setup)).map_err(|reason| {
         let message = format!("no timeline can be drawn: {reason}");
         Box::new(Finding::warning("time", serde_json::Value::Null, message).rule("time model"))
-    })
+    });
+    simulate(&plan.pipeline(), &costs?).map_err(|error| too_long(plan, &error))
 }
 
 fn too_long(plan: &Plan, error: &SimulationError) -> Box<Finding> {
@@ -33,15 +26,12 @@ fn too_long(plan: &Plan, error: &SimulationError) -> Box<Finding> {
     Box::new(finding.rule("simulation"))
 }
 
-/// Seconds of a valid plan's whole step, its pipeline simulated by at most as many actions.
-///
-/// # Errors
-/// As [`timeline`].
-pub(super) fn simulated_seconds(plan: &Plan, most_actions: u64) -> Result<f64, Box<Finding>> {
-    let (setup, costs) = costs(plan)?;
-    let length = simulated_length(&plan.pipeline(), &costs, most_actions);
-    let pipeline = length.map_err(|error| too_long(plan, &error))?;
-    Ok(pipeline + setup.predict(&table().values()).outside_pipeline())
+/// Seconds of a valid plan's whole step with these numbers, its pipeline simulated by at most as many actions; none where it has
+/// more, or its layers don't divide.
+pub(super) fn simulated_seconds(plan: &Plan, setup: &Setup, most_actions: u64) -> Option<f64> {
+    let costs = stage_costs(plan, setup).ok()?;
+    let pipeline = simulated_length(&plan.pipeline(), &costs, most_actions).ok()?;
+    Some(pipeline + setup.predict(&table().values()).outside_pipeline())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::bridge::{card_plan, study_plan};
 use crate::plan_of;
 use crate::runs::Row as TextRow;
 use frameworks::bridge::preset_of;
-use planner::model::Architecture;
+use planner::model::{Architecture, Model};
 use planner::shard::padded_vocabulary;
 use planner::time::Numbers;
 use planner::time::flops::model_flops;
@@ -19,9 +19,10 @@ fn model(name: &str, gflop: Option<f64>, seq_len: u64) -> Result<Architecture, S
     let name = if name.contains("Qwen3.8-27B") { "qwen3.5-27b" } else { name };
     let mut model = preset(name).ok_or_else(|| format!("`{name}` is not a preset"))?;
     if let Some(gflop) = gflop {
+        let vocabulary = model.vocab_size;
         let distance = |modules: u64| {
             let tried = Architecture { mtp_layers: modules, ..model.clone() };
-            (model_flops(&tried, tried.vocab_size, seq_len, 1) / seq_len as f64 / 1e9 - gflop).abs()
+            (model_flops(&Model::new(tried), vocabulary, seq_len, 1) / seq_len as f64 / 1e9 - gflop).abs()
         };
         let best = (0..=1).min_by(|&one, &other| distance(one).total_cmp(&distance(other)));
         model.mtp_layers = best.unwrap_or(0);

@@ -8,7 +8,7 @@ use super::{Case, Quantity};
 use crate::asked::row::{Row, preset};
 use planner::cluster::gpu;
 use planner::layout::Strides;
-use planner::model::{Activation, Architecture, LayerRun, Mlp};
+use planner::model::{Activation, LayerRun, Mlp, Model};
 use planner::settings::{CpKind, Schedule};
 use planner::time::constants::table;
 use planner::time::{HostBytes, Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages};
@@ -28,6 +28,7 @@ pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     (model.gated, model.activation) = (false, Activation::Gelu);
     let fused = row.text("dispatcher") != "a2a";
     let profile = if fused { "bridge-moe-scoped" } else { "bridge-moe-alltoall" };
+    let model = Model::new(model);
     let mut inputs = inputs(&model, row.text("gpu"), profile, row.need("gpus")?)?;
     (inputs.tp, inputs.ep, inputs.mbs) = (row.size("tp"), row.size("ep"), row.need("mbs")?);
     inputs.etp = row.size("etp");
@@ -59,12 +60,7 @@ pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
 }
 
 /// Inputs of one GPU, to be changed by what a row says.
-fn inputs<'a>(
-    model: &'a Architecture,
-    gpu_name: &str,
-    profile: &str,
-    world: u64,
-) -> Result<Inputs<'a>, String> {
+fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Result<Inputs<'a>, String> {
     let plain = gpu_name.to_lowercase();
     let id = match plain.as_str() {
         "h100" => "h100-sxm",

@@ -5,11 +5,14 @@ mod cache;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use crate::finding::Finding;
 use crate::layout::chunks_of_stage;
 use crate::model::{Attention, Experts, FeedForward, MixerRef, MlpOperations};
 use crate::plan::Plan;
-use crate::shard::{fsdp, padded_vocabulary, stage_families};
+use crate::shard::megatron::parameters_by_stage;
+use crate::shard::{fsdp, padded_vocabulary};
 use crate::wire::{MemoryAnswer, SizingAnswer, SizingLimits, SizingVerdict, Verdict};
 
 use super::clamp;
@@ -42,11 +45,19 @@ impl StageSize {
 /// Sizing of the rank that needs the most.
 pub fn sizing(plan: &Plan, memory: &MemoryAnswer) -> SizingAnswer {
     // Checkpoints are imported without multi-token prediction.
-    let mut imported = plan.clone();
-    imported.model.mtp_layers = 0;
-    let stages = (0..plan.layout.pp).map(|stage| stage_size(&imported, stage));
-    let fullest = stages.max_by_key(|size| size.inference(plan)).unwrap_or_default();
-    let heaviest = (0..plan.layout.pp).map(|stage| weights(&imported, stage)).max().unwrap_or(Quantity::ZERO);
+    let imported = (plan.model.mtp_layers > 0)
+        .then(|| Plan { model: Arc::new(plan.model.without_prediction()), ..plan.clone() });
+    let imported = imported.as_ref().unwrap_or(plan);
+    let stages: Vec<StageSize> = (0..)
+        .zip(weights(imported))
+        .map(|(stage, weights)| StageSize {
+            weights,
+            cache: cache::cache(imported, stage),
+            workspace: workspace(imported, stage),
+        })
+        .collect();
+    let fullest = stages.iter().copied().max_by_key(|size| size.inference(plan)).unwrap_or_default();
+    let heaviest = stages.iter().map(|size| size.weights).max().unwrap_or(Quantity::ZERO);
     let limits = limits(plan);
     let training = memory
         .rank_classes
@@ -93,27 +104,16 @@ pub(crate) fn disagreement(sizing: &SizingAnswer, memory: &MemoryAnswer) -> Opti
     )
 }
 
-/// Weights of the fullest rank in the compute type.
-fn weights(plan: &Plan, stage: u64) -> Quantity {
+/// Weights of a rank of each stage in the compute type.
+fn weights(plan: &Plan) -> Vec<Quantity> {
     if plan.runtime.facts().shards_parameters {
         // Everything is gathered for inference.
-        let first = crate::layout::first_rank_of_stage(&plan.layout, stage);
-        return Quantity::from(fsdp::unsharded_bytes(plan, first));
+        let first = |stage| crate::layout::first_rank_of_stage(&plan.layout, stage);
+        let stages = 0..plan.layout.pp;
+        return stages.map(|stage| Quantity::from(fsdp::unsharded_bytes(plan, first(stage)))).collect();
     }
-    let families = stage_families(plan, stage);
-    let elements = families
-        .iter()
-        .map(|family| Quantity::from(family.count) * Quantity::from(family.local_elements()))
-        .sum::<Quantity>();
-    elements * Quantity::from(plan.training.dtype.size())
-}
-
-fn stage_size(plan: &Plan, stage: u64) -> StageSize {
-    StageSize {
-        weights: weights(plan, stage),
-        cache: cache::cache(plan, stage),
-        workspace: workspace(plan, stage),
-    }
+    let size = Quantity::from(plan.training.dtype.size());
+    parameters_by_stage(plan).into_iter().map(|elements| size * Quantity::from(elements)).collect()
 }
 
 /// Tensors alive while a micro batch is prefilled: residual stream before and after, the widest of a layer, logits.

@@ -5,10 +5,12 @@
 //! dim. In memory they are the frameworks' two-dimensional matrices.
 
 mod mixer;
+mod of_model;
 
 use super::{Architecture, Branches, Extra, ExtraAt, LayerInputs, LayerKind, Mlp, Norm, mlp};
 use crate::model::{Init, Module};
 pub(super) use mixer::of_mixer;
+pub use of_model::Model;
 
 /// Which matrix a parameter is; decides how it is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::answer::estimate;
-use crate::model::{Architecture, Mixer, import_hf, presets};
+use crate::model::{Architecture, Mixer, Model, import_hf, presets};
 use crate::parse::parse_plan;
 use crate::time::flops::forward_flops;
 
@@ -49,7 +49,9 @@ fn windows_and_chunks_are_counted_in_flops_seconds_and_caches() {
     ] {
         let seq_len = 131_072;
         let (model, whole) = (model(id), without(model(id)));
-        let flops = |model: &Architecture| forward_flops(model, model.vocab_size, seq_len).core_attention;
+        let flops = |model: &Architecture| {
+            forward_flops(&Model::new(model.clone()), model.vocab_size, seq_len).core_attention
+        };
         // A window leaves its own length of the half that is seen of a long sequence, a chunk half of its own.
         let seen = span / (seq_len as f64 / 2.0) * if id.starts_with("llama") { 0.5 } else { 1.0 };
         let expected = full + (1.0 - full) * seen;
@@ -75,5 +77,5 @@ fn windows_and_chunks_are_counted_in_flops_seconds_and_caches() {
 }
 
 fn flops_of(model: &Architecture, seq_len: u64) -> f64 {
-    forward_flops(model, model.vocab_size, seq_len).total()
+    forward_flops(&Model::new(model.clone()), model.vocab_size, seq_len).total()
 }

@@ -1,7 +1,7 @@
 //! Types of values: low-precision recipes, what they need of sizes, model and GPU, and gradients.
 
 use super::is_megatron;
-use crate::model::{Module, Role, layer_parameters};
+use crate::model::{Module, Role};
 use crate::rules::{Broken, Shape};
 use crate::settings::Implementation;
 use crate::units::{Dtype, LowPrecision};
@@ -48,7 +48,7 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     });
     let mut wrong = None;
     for (kind, _) in shape.architecture.layer_kinds() {
-        for parameter in layer_parameters(shape.architecture, kind) {
+        for parameter in shape.architecture.layer_parameters(kind) {
             let quantized = matches!(
                 parameter.module,
                 Module::Attention | Module::Mlp | Module::Expert | Module::SharedExpert

@@ -83,7 +83,7 @@ pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
         layers,
         count: layers,
         sum_gradient_over: partial(plan, &placed),
-        parameter: placed.parameter,
+        parameter: Arc::new(placed.parameter),
     };
     let of = |(_, params, layers): (Block, Arc<[Placed]>, u64)| {
         params.iter().map(|placed| family(placed.clone(), layers)).collect::<Vec<_>>()

@@ -1,5 +1,7 @@
 //! Where one parameter goes: cut by its tensor-parallel style, experts by expert parallelism, then by FSDP.
 
+use std::sync::Arc;
+
 use crate::layout::{GroupKind, Mesh};
 use crate::model::{Attention, MixerRef, Module, Parameter};
 use crate::plan::Plan;
@@ -159,7 +161,7 @@ impl Origin {
 /// Where the parameters of a block come from, in the order of [`place`].
 pub(super) fn origins(plan: &Plan, block: Block) -> Vec<Origin> {
     let names = names_in(plan, block);
-    let of = |parameter: &Parameter| {
+    let of = |parameter: &Arc<Parameter>| {
         let parts = hf_parameters(parameter, names).len();
         boxes_within(parameter, parts)
             .into_iter()

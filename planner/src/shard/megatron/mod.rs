@@ -11,9 +11,11 @@ pub(crate) use elements::{Blocks, is_quantised, recipe_layers};
 pub use elements::{Elements, StageElements, Updated};
 pub(crate) use slices::{parameter_names, rank_shards};
 
+use std::sync::Arc;
+
 use super::{BufferShard, Family, Holders};
 use crate::layout::{Chunk, GroupKind, chunks_of_stage, first_rank_of_stage};
-use crate::model::{LayerKind, Module, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
+use crate::model::{LayerKind, Module, Parameter, Role, outer_parameters};
 use crate::plan::Plan;
 
 /// Rows of embedding and output layer as allocated: the vocabulary padded to a multiple of
@@ -44,18 +46,18 @@ fn cut(parameter: &Parameter, plan: &Plan) -> Option<(GroupKind, usize)> {
 
 /// The parameter as this layout sees it: a query-key-value matrix whose kv groups are cut through is a plain matrix
 /// of rows.
-fn as_cut(parameter: Parameter, plan: &Plan) -> (Parameter, Option<(GroupKind, usize)>) {
+fn as_cut(parameter: Arc<Parameter>, plan: &Plan) -> (Arc<Parameter>, Option<(GroupKind, usize)>) {
     match cut(&parameter, plan) {
         Some((group, usize::MAX)) => {
             let rows = parameter.shape[..3].iter().product();
             let shape = std::iter::once(rows).chain(parameter.shape[3..].iter().copied()).collect();
-            (Parameter { shape, ..parameter }, Some((group, 0)))
+            (Arc::new(Parameter { shape, ..Parameter::clone(&parameter) }), Some((group, 0)))
         }
         cut => (parameter, cut),
     }
 }
 
-fn family(parameter: Parameter, plan: &Plan, layers: u64) -> Family {
+fn family(parameter: Arc<Parameter>, plan: &Plan, layers: u64) -> Family {
     let (parameter, cut) = as_cut(parameter, plan);
     let mut local_shape = parameter.shape.clone();
     let cut = cut.filter(|&(group, _)| plan.group_size(group) > 1);
@@ -136,20 +138,20 @@ fn last_of(plan: &Plan, chunk: &Chunk) -> Option<Block> {
     }
 }
 
-pub(super) fn parameters_of(plan: &Plan, block: Block) -> Vec<Parameter> {
+/// Parameters of a piece.
+pub(super) fn parameters_of(plan: &Plan, block: Block) -> Vec<Arc<Parameter>> {
     let outer = || outer_parameters(&plan.model, padded_vocabulary(plan));
+    let shared = |parameters: Vec<Parameter>, are_of: fn(&Parameter) -> bool| {
+        parameters.into_iter().filter(are_of).map(Arc::new).collect()
+    };
     match block {
-        Block::Embedding { copy: false } => outer().0,
-        Block::Embedding { copy: true } => {
-            outer().0.into_iter().filter(|parameter| parameter.role == Role::Vocabulary).collect()
-        }
-        Block::Layer(kind) => layer_parameters(&plan.model, kind),
-        Block::Mtp => mtp_parameters(&plan.model),
-        Block::Last => outer().1,
-        Block::FinalNorm => {
-            outer().1.into_iter().filter(|parameter| parameter.module != Module::Head).collect()
-        }
-        Block::Output => outer().1.into_iter().filter(|parameter| parameter.module == Module::Head).collect(),
+        Block::Embedding { copy: false } => shared(outer().0, |_| true),
+        Block::Embedding { copy: true } => shared(outer().0, |parameter| parameter.role == Role::Vocabulary),
+        Block::Layer(kind) => plan.model.layer_parameters(kind).to_vec(),
+        Block::Mtp => plan.model.mtp_parameters().to_vec(),
+        Block::Last => shared(outer().1, |_| true),
+        Block::FinalNorm => shared(outer().1, |parameter| parameter.module != Module::Head),
+        Block::Output => shared(outer().1, |parameter| parameter.module == Module::Head),
     }
 }
 
@@ -195,8 +197,8 @@ pub(crate) fn block_families(plan: &Plan, block: Block, count: u64) -> impl Iter
     parameters_of(plan, block).into_iter().map(move |parameter| family(parameter, plan, count))
 }
 
-/// Parameters that the fullest rank allocates, each kind of piece counted once for all stages.
-pub(super) fn parameters_per_rank_max(plan: &Plan) -> u64 {
+/// Parameters that a rank of each stage allocates, each kind of piece counted once for all stages.
+pub(crate) fn parameters_by_stage(plan: &Plan) -> Vec<u64> {
     let mut known: Vec<(Block, u64)> = Vec::new();
     let mut of_block = |block: Block| {
         if let Some((_, elements)) = known.iter().find(|(other, _)| *other == block) {
@@ -211,7 +213,7 @@ pub(super) fn parameters_per_rank_max(plan: &Plan) -> u64 {
         let blocks = counted_blocks(plan, stage);
         blocks.into_iter().map(|(block, count)| count * of_block(block)).sum()
     };
-    (0..plan.layout.pp).map(&mut of_stage).max().unwrap_or(0)
+    (0..plan.layout.pp).map(&mut of_stage).collect()
 }
 
 /// Families of everything that a rank of `stage` holds.

@@ -1,5 +1,7 @@
 //! A plan as Megatron-LM's flags, read back, is the same plan.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -7,7 +9,7 @@ use super::*;
 use crate::import::{Arguments, Job};
 use crate::megatron_lm;
 use crate::megatron_lm::import_megatron_job;
-use planner::model::{Attention, LayerKind, Mixer, presets};
+use planner::model::{Architecture, Attention, LayerKind, Mixer, Model, presets};
 use planner::wire::PlanFile;
 
 /// The flags, and whether they say all of the plan.
@@ -29,22 +31,24 @@ fn normal(plan: &Plan) -> Plan {
     plan.name = String::new();
     plan.file = PlanFile::default();
     plan.software = Default::default();
-    if let Attention::Gqa { rotary_dim, head_dim, .. } = &mut plan.model.attention {
+    let mut model = Architecture::clone(&plan.model);
+    if let Attention::Gqa { rotary_dim, head_dim, .. } = &mut model.attention {
         *rotary_dim = rotary_dim.filter(|rotated| *rotated != *head_dim);
     }
     // Which of two attentions is the model's first says nothing.
-    let first = plan.model.layer_kind(0).mixer.filter(|mixer| *mixer > 0);
+    let first = model.layer_kind(0).mixer.filter(|mixer| *mixer > 0);
     if let Some(Mixer::Attention(other)) =
-        first.and_then(|mixer| plan.model.other_mixers.get_mut(mixer as usize - 1))
+        first.and_then(|mixer| model.other_mixers.get_mut(mixer as usize - 1))
     {
-        std::mem::swap(other, &mut plan.model.attention);
+        std::mem::swap(other, &mut model.attention);
     }
-    plan.model.pattern.clear();
-    if let Some(moe) = &mut plan.model.moe
+    model.pattern.clear();
+    if let Some(moe) = &mut model.moe
         && moe.routing.groups <= 1
     {
         moe.routing.group_top_k = 1;
     }
+    plan.model = Arc::new(Model::new(model));
     plan
 }
 
