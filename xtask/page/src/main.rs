@@ -4,6 +4,7 @@
 //! module, a style sheet, and links to both in `index.html`. wasm-bindgen's own library makes the JavaScript; its version
 //! is that of the lock file, so it fits the modules.
 
+mod alike;
 mod comments;
 mod compress;
 mod index;

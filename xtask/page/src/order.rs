@@ -1,13 +1,15 @@
 //! Functions of a module beside those that are like them.
 //!
-//! gzip finds only what stands in the last 32 KiB, too, and wasm-bindgen writes functions from the largest to the smallest. Those of one
-//! generic function take the same types and end alike; in the order of their types, then of their last four bytes, and then of their lengths,
-//! they stand side by side, and the page's module is 5 % smaller when it is sent.
+//! wasm-bindgen writes functions from the largest to the smallest. Where those with much in common stand side by side, as most of what was
+//! compiled of one generic function does, gzip finds it: the page's module is 3.4 % smaller when it is sent than in the order of types, ends and
+//! lengths, and in that it was 5 % smaller than as wasm-bindgen writes it.
 
 use anyhow::{Context, Result, ensure};
 use wasm_encoder::reencode::{Error, Reencode};
 use wasm_encoder::{CodeSection, FunctionSection, Module, NameMap, NameSection};
 use wasmparser::{CodeSectionReader, FunctionSectionReader, Name, Parser, Payload, TypeRef};
+
+use crate::alike;
 
 /// The module with its functions in that order. It does what it did.
 pub fn ordered(module: &[u8]) -> Result<Vec<u8>> {
@@ -45,15 +47,7 @@ impl Order {
             }
         }
         ensure!(types.len() == bodies.len(), "{} functions have {} bodies", types.len(), bodies.len());
-        let mut from: Vec<usize> = (0..bodies.len()).collect();
-        from.sort_by(|&one, &other| {
-            let [mine, theirs] = [one, other].map(|place| bodies[place]);
-            let last = |body: &[u8]| [1, 2, 3, 4].map(|back| body.len().checked_sub(back).map(|at| body[at]));
-            let ends = || mine.iter().rev().cmp(theirs.iter().rev());
-            (types[one], last(mine), mine.len())
-                .cmp(&(types[other], last(theirs), theirs.len()))
-                .then_with(ends)
-        });
+        let from = alike::order(&bodies);
         let mut to = vec![0; from.len()];
         for (place, &was) in (0..).zip(&from) {
             to[was] = place;
@@ -216,16 +210,17 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_sorted_and_whoever_names_one_still_does() {
+    fn functions_change_places_and_whoever_names_one_still_does() {
         let (does, said) = told(&module());
         assert_eq!(does, ["imported", "7 ", "6 ", "5 ", "call 2  call 0 "]);
         let all = ["seven 1", "six 2", "five 3", "calls 4", "imported 0", "start 4", "table 3", "table 0"];
         assert_eq!(said, [&all[..], &["imported 0", "seven 1", "six 2", "five 3", "calls 4"]].concat());
 
+        // The longest is first now.
         let (does, said) = told(&ordered(&module()).unwrap());
-        assert_eq!(does, ["imported", "call 3  call 0 ", "5 ", "6 ", "7 "]);
-        let all = ["seven 4", "six 3", "five 2", "calls 1", "imported 0", "start 1", "table 2", "table 0"];
-        assert_eq!(said, [&all[..], &["imported 0", "calls 1", "five 2", "six 3", "seven 4"]].concat());
+        assert_eq!(does, ["imported", "call 3  call 0 ", "7 ", "6 ", "5 "]);
+        let all = ["seven 2", "six 3", "five 4", "calls 1", "imported 0", "start 1", "table 4", "table 0"];
+        assert_eq!(said, [&all[..], &["imported 0", "calls 1", "seven 2", "six 3", "five 4"]].concat());
     }
 
     #[test]
