@@ -1,6 +1,6 @@
 //! How JSON is read and written, once for all types: errors say at which field, enums by their word, texts set in lines.
 
-pub(crate) mod by_field;
+pub mod by_field;
 pub(crate) mod by_word;
 mod indented;
 pub(crate) mod located;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Recovered, Recovering, stage_step};
+use crate::json::by_field::by_field;
 use crate::json::read_value;
 use crate::json::tagged::tagged;
 use crate::units::tokens_per_second;
@@ -122,7 +123,7 @@ impl Event {
 }
 
 /// How a rank's process ended.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Exited {
     /// The rank.
     pub rank: u64,
@@ -133,12 +134,14 @@ pub struct Exited {
     /// Its last lines, oldest first.
     pub last_lines: Vec<String>,
     /// Whether its launcher had told it to end before, so that it is to blame for nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub told_to_end: bool,
 }
 
+by_field! { open Exited { rank, last_lines; code, signal, told_to_end } }
+
 /// What a rank read of a checkpoint before its first step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Resumed {
     /// Steps that the checkpoint has.
     pub step: u64,
@@ -149,12 +152,14 @@ pub struct Resumed {
     /// Seconds from the look for checkpoints to the last byte.
     pub seconds: f64,
     /// Checkpoints that are newer and damaged, as sentences.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
 }
 
+by_field! { open Resumed { step, path, bytes, seconds; passed_over } }
+
 /// An evaluation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Evaluated {
     /// Steps that were trained before it.
     pub step: u64,
@@ -166,8 +171,10 @@ pub struct Evaluated {
     pub seconds: f64,
 }
 
+by_field! { open Evaluated { step, loss, tokens, seconds; } }
+
 /// What a rank wrote of a checkpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Saved {
     /// Steps that it has.
     pub step: u64,
@@ -180,27 +187,31 @@ pub struct Saved {
     /// Seconds from then until the checkpoint counted.
     pub seconds: f64,
     /// Why there is none, in a sentence; the checkpoints before it stay, and the training goes on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
+by_field! { open Saved { step, bytes, all_bytes, stall_seconds, seconds; failed } }
+
 /// Records that are missing where this one stands, because they could not be written: the disk was full, say. They
 /// have taken their numbers. One outage may leave several such records; their counts add up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Gap {
     /// How many are missing.
     pub records: u64,
     /// The first training step that one of them told of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_step: Option<u64>,
     /// The last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_step: Option<u64>,
     /// When the first was to be written, in milliseconds since 1970.
     pub since_unix_ms: u64,
     /// Why it could not, in the system's words.
     pub reason: String,
 }
+
+by_field! { open Gap { records, since_unix_ms, reason; first_step, last_step } }
 
 impl Gap {
     /// Takes another gap in. Of the reasons the first stays.
@@ -270,7 +281,7 @@ pub struct Joined {
 }
 
 /// Bytes that the allocator hook counted, by the planner's categories.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MeasuredMemory {
     /// Compute-dtype parameters.
     pub weights_bytes: u64,
@@ -288,8 +299,13 @@ pub struct MeasuredMemory {
     pub peak_reserved_bytes: u64,
 }
 
+by_field! { open MeasuredMemory {
+    weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, transient_bytes,
+    peak_allocated_bytes, peak_reserved_bytes;
+} }
+
 /// One training step of one rank. What of it is a measured figure of a run, `run::FIGURES` says.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Step {
     /// Counts from 1.
     pub step: u64,
@@ -298,10 +314,10 @@ pub struct Step {
     /// Norm of the whole model's gradient before clipping; 0 where it overflowed.
     pub grad_norm: f64,
     /// What losses were multiplied by, in fp16.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f64>,
     /// Whether gradients overflowed fp16, so that the step changed no weight.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
     /// Learning rate used.
     pub lr: f64,
@@ -313,17 +329,19 @@ pub struct Step {
     /// collective kind.
     pub phases: BTreeMap<String, f64>,
     /// Peak of all live tensor bytes in each phase.
-    #[serde(default)]
     pub phase_peaks: BTreeMap<String, u64>,
     /// Model FLOPs as Megatron-Core counts them, 10^12 a second and rank.
-    #[serde(default)]
     pub model_tflops: f64,
     /// Model FLOPs over the peak of the compute type; none where the device has no peak that is known.
-    #[serde(default)]
     pub mfu: Option<f64>,
     /// Memory over the step.
     pub memory: MeasuredMemory,
 }
+
+by_field! { open Step {
+    step, loss, grad_norm, lr, tokens, seconds, phases, memory; loss_scale, skipped, phase_peaks,
+    model_tflops, mfu
+} }
 
 impl Step {
     /// Tokens a second of the whole run; none where nothing is said of tokens or time.
@@ -333,8 +351,7 @@ impl Step {
 }
 
 /// What a framework printed about one iteration, as far as it says: absent is unsaid.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Iteration {
     /// The framework, such as `megatron`.
     pub framework: String,
@@ -390,9 +407,14 @@ pub struct Iteration {
     pub max_reserved_bytes: Option<u64>,
 }
 
+by_field! { open Iteration {
+    framework, rank, step, steps, loss, loss_not_finite, grad_norm, lr, seconds, clock_seconds,
+    tokens_per_second, tokens_per_second_per_gpu, samples_per_second, tflops_per_gpu, mfu,
+    global_batch_size, max_allocated_bytes, max_reserved_bytes
+} }
+
 /// A GPU at a moment, as its driver tells; absent is unknown.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct GpuSample {
     /// Number on its host.
     pub gpu: u64,
@@ -450,9 +472,15 @@ pub struct GpuSample {
     pub throttled_by: Vec<String>,
 }
 
+by_field! { open GpuSample {
+    gpu, host, name, memory_used_bytes, memory_total_bytes, utilization, sm_clock_mhz, memory_clock_mhz,
+    power_watts, temperature_c, pcie_rx_bytes_per_second, pcie_tx_bytes_per_second,
+    nvlink_rx_bytes_per_second, nvlink_tx_bytes_per_second, nvlinks_active, ecc_corrected,
+    ecc_uncorrected, xids, throttled_by
+} }
+
 /// The host at a moment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct HostSample {
     /// Host.
     pub host: String,
@@ -476,8 +504,13 @@ pub struct HostSample {
     pub tree_cpu_seconds: Option<f64>,
 }
 
+by_field! { open HostSample {
+    host, load_1m, memory_total_bytes, memory_available_bytes, tree_resident_bytes, tree_processes,
+    tree_cpu_seconds
+} }
+
 /// A stage's schedule as executed, in the form of the planned one (`schedule::steps`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Trace {
     /// The training step.
     pub step: u64,
@@ -488,6 +521,8 @@ pub struct Trace {
     /// Steps at the end of the list that the record has no room for.
     pub left_out: u64,
 }
+
+by_field! { open Trace { step, stage, steps, left_out; } }
 
 /// One step of a schedule as executed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::json::by_field::by_field;
+
 /// What a run does when ranks of it die.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -100,7 +102,7 @@ impl GoingOn {
 }
 
 /// A launcher goes on after ranks have died, or with all of them again: what it starts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Recovering {
     /// The attempt that it starts.
     pub attempt: u64,
@@ -119,23 +121,28 @@ pub struct Recovering {
     /// Sequences of a step.
     pub global_batch: u64,
     /// Those of the run's own plan, where they are others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<u64>,
     /// Steps of the newest checkpoint; none where the run begins anew, or from another run's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub from_step: Option<u64>,
     /// Seconds of a step as they are predicted for what goes on; none where nothing is predicted for the device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_step_seconds: Option<f64>,
     /// Those that are predicted for the run's own plan.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_whole_step_seconds: Option<f64>,
     /// When the launcher saw the first of the ranks' ends that it goes on after, in milliseconds since 1970.
     pub failed_unix_ms: u64,
 }
 
+by_field! { open Recovering {
+    attempt, policy, dead, reason, change, world_size, dp, global_batch, failed_unix_ms; instead_of,
+    from_step, predicted_step_seconds, predicted_whole_step_seconds
+} }
+
 /// A recovery has done its first step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Recovered {
     /// The attempt.
     pub attempt: u64,
@@ -146,6 +153,8 @@ pub struct Recovered {
     /// Seconds from the first of the ranks' ends to the end of this step.
     pub seconds: f64,
 }
+
+by_field! { open Recovered { attempt, step, restart_seconds, seconds; } }
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use planner::json::by_field::by_field;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -9,8 +10,7 @@ use super::profile::Profile;
 use crate::shell;
 
 /// A site's values. All may be absent; what is needed and absent becomes a placeholder.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Site {
     /// A known launcher whose defaults hold where this site says nothing.
     pub profile: Option<Profile>,
@@ -125,6 +125,16 @@ pub struct Site {
     /// Home of NeMo; under `shared_dir`.
     pub nemo_home: Option<String>,
 }
+
+by_field! { Site {
+    profile, account, partition, qos, reservation, constraint, exclude, dependency, time, job_name,
+    requeue, retries, signal, measure, save_every, shared_dir, image, container, mounts,
+    container_writable, container_env, gpus, gpu_type, mpi, exclusive, mem, cpus_per_task,
+    ntasks_per_node, segment, numa_bind, modules, env, required_env, secrets_file, environment,
+    rank_binary, torch_lib, workdir, recipe, hf_model, megatron_lm, data_path, pretrained, tokenizer,
+    config, titan_module, titan_config, extra_args, trust_remote_code, prologue, failed_nodes, hf_home,
+    uv_cache_dir, nemo_home
+} }
 
 impl Site {
     /// The site without what may be a secret, for places that outlive what is being done, such as a browser's storage.
