@@ -12,7 +12,7 @@ fn plan(runtime: &str, preset: &str, layout: &Value, training: &Value) -> Option
         "version": 1, "model": {"preset": preset}, "runtime": runtime,
         "cluster": {"gpu": "h100-sxm", "nodes": 2, "gpus_per_node": 8}, "layout": layout, "training": training,
     });
-    Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan
+    Plan::judge(&parse_plan(&file.to_string()).unwrap()).plan
 }
 
 /// The lists of all ranks that the estimate names against what it counts for them. Says how many there are.

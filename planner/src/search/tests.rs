@@ -102,7 +102,7 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
                                 continue;
                             }
                             let settings = Settings { tp, sp: tp > 1, cp, pp, ep, etp, ..one.clone() };
-                            let Some(plan) = Plan::resolve(&settings.apply(file)).plan else { continue };
+                            let Some(plan) = Plan::judge(&settings.apply(file)).plan else { continue };
                             let memory = crate::memory::answer(&plan);
                             let seconds = crate::time::setup(&plan).unwrap().predict(&search.values).total();
                             let split = plan.split();
