@@ -31,6 +31,12 @@ fn benches(criterion: &mut Criterion) {
         });
     });
     criterion.bench_function("estimate of DeepSeek-V3 on 2,048 GPUs", |bench| bench.iter(|| estimate(&file)));
+    // Of a plan that names no software it is told, too, what the usual framework would make of it: a second plan.
+    let mut named = file.clone();
+    named.software.profile = Some("megatron".to_owned());
+    criterion.bench_function("estimate of DeepSeek-V3 on 2,048 GPUs, profile named", |bench| {
+        bench.iter(|| estimate(&named));
+    });
     criterion.bench_function("memory of DeepSeek-V3 on 2,048 GPUs, all rank classes", |bench| {
         bench.iter(|| planner::memory::answer(&deepseek))
     });
