@@ -39,7 +39,7 @@ impl Model {
         Model { architecture, layers: self.layers.clone(), prediction: Vec::new() }
     }
 
-    /// Parameters of one of its layers of `kind`, in the order of the forward pass.
+    /// Parameters of one of its layers of `kind`, in the order of the forward pass; none of a kind that it does not have.
     pub(crate) fn layer_parameters(&self, kind: LayerKind) -> &[Arc<Parameter>] {
         self.layers.iter().find(|(known, _)| *known == kind).map_or(&[], |(_, parameters)| parameters)
     }
