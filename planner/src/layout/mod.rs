@@ -109,6 +109,7 @@ pub use mesh::Mesh;
 pub(crate) use mesh::mesh_groups;
 pub use placement::{Link, Place, link, place};
 pub use split::{Split, Splitter, automodel, layout_string, torchtitan};
+pub(crate) use stages::chunks_of_stages;
 pub use stages::{Chunk, chunks_of_stage, stage_layers};
 pub(crate) use stages::{embedding_group, embedding_stages, layers_of_stage};
 pub use string::{mtp_of_layout_string, parse_layout_string};

@@ -46,24 +46,23 @@ fn counts(layout: &Layout, layers: u64) -> Option<Vec<u64>> {
     counted.is_multiple_of(stages).then(|| vec![counted / stages; stages as usize])
 }
 
-/// Layers of the virtual stages of chunk `chunk`, in the order of the model.
-fn chunk_counts(layout: &Layout, layers: u64, chunk: u64) -> Option<Vec<u64>> {
+/// The layers of every virtual stage, in the order of the model; none when they don't divide over stages and chunks. In that
+/// order chunk 0 of all stages comes first, then chunk 1 (`schedule::virtual_stage`).
+fn layers_in_order(layout: &Layout, layers: u64) -> Option<Vec<Range<u64>>> {
     let stages = counts(layout, layers)?;
-    let of = |slot: u64| {
-        let stage = place(layout, slot, chunk);
-        let count = *stages.get(stage as usize)?;
-        count.is_multiple_of(layout.vpp).then_some(count / layout.vpp)
-    };
-    let mut chunks = (0..layout.pp).map(of).collect::<Option<Vec<u64>>>()?;
-    if layout.account_for_embedding && chunk == 0 {
-        let first = chunks.first_mut()?;
-        *first = first.checked_sub(1)?;
+    let mut found: Vec<Range<u64>> = Vec::new();
+    for chunk in 0..layout.vpp {
+        for slot in 0..layout.pp {
+            let on_stage = *stages.get(place(layout, slot, chunk) as usize)?;
+            let count = on_stage.is_multiple_of(layout.vpp).then_some(on_stage / layout.vpp)?;
+            let first = layout.account_for_embedding && (chunk, slot) == (0, 0);
+            let last = layout.account_for_loss && (chunk + 1, slot + 1) == (layout.vpp, layout.pp);
+            let count = count.checked_sub(u64::from(first))?.checked_sub(u64::from(last))?;
+            let start = found.last().map_or(0, |before| before.end);
+            found.push(start..start + count);
+        }
     }
-    if layout.account_for_loss && chunk + 1 == layout.vpp {
-        let last = chunks.last_mut()?;
-        *last = last.checked_sub(1)?;
-    }
-    Some(chunks)
+    Some(found)
 }
 
 /// Slot of a stage among the virtual stages of a chunk, or the stage of a slot: under ZBV every other chunk runs back.
@@ -71,42 +70,49 @@ fn place(layout: &Layout, stage: u64, chunk: u64) -> u64 {
     virtual_stage(layout.schedule, layout.pp, stage, chunk) - chunk * layout.pp
 }
 
-/// The chunks of a stage, in order; none when `layers` don't divide over stages and chunks. In the global order chunk 0
-/// of all stages comes first, then chunk 1 (`schedule::virtual_stage`).
+/// The chunks of a stage, in order; none when `layers` don't divide over stages and chunks.
 pub fn chunks_of_stage(layout: &Layout, layers: u64, stage: u64) -> Option<Vec<Chunk>> {
-    if let Some(string) = &layout.pipeline {
-        return (0..layout.vpp)
-            .map(|chunk| {
-                let number = virtual_stage(layout.schedule, layout.pp, stage, chunk);
-                string.get(number as usize).cloned()
-            })
-            .collect();
+    match &layout.pipeline {
+        Some(written) => chunks_as_written(layout, written, stage),
+        None => chunks_of(layout, &layers_in_order(layout, layers)?, stage),
     }
-    let mut start = 0;
-    let mut found = Vec::new();
-    for chunk in 0..layout.vpp {
-        let counts = chunk_counts(layout, layers, chunk)?;
-        let slot = place(layout, stage, chunk);
-        let before: u64 = counts.iter().take(slot as usize).sum();
-        let here = *counts.get(slot as usize)?;
-        let last = slot + 1 == layout.pp && chunk + 1 == layout.vpp;
-        found.push(Chunk {
-            embedding: slot == 0 && chunk == 0,
-            layers: start + before..start + before + here,
-            mtp: last,
-            loss: last,
-        });
-        start += counts.iter().sum::<u64>();
+}
+
+/// The chunks of every stage, as [`chunks_of_stage`] gives those of one.
+pub(crate) fn chunks_of_stages(layout: &Layout, layers: u64) -> Option<Vec<Vec<Chunk>>> {
+    match &layout.pipeline {
+        Some(written) => (0..layout.pp).map(|stage| chunks_as_written(layout, written, stage)).collect(),
+        None => {
+            let in_order = layers_in_order(layout, layers)?;
+            (0..layout.pp).map(|stage| chunks_of(layout, &in_order, stage)).collect()
+        }
     }
-    Some(found)
+}
+
+/// The chunks of a stage of a pipeline that is written out.
+fn chunks_as_written(layout: &Layout, written: &[Chunk], stage: u64) -> Option<Vec<Chunk>> {
+    let number = |chunk| virtual_stage(layout.schedule, layout.pp, stage, chunk);
+    (0..layout.vpp).map(|chunk| written.get(number(chunk) as usize).cloned()).collect()
+}
+
+/// The chunks of a stage, of virtual stages with these layers.
+fn chunks_of(layout: &Layout, in_order: &[Range<u64>], stage: u64) -> Option<Vec<Chunk>> {
+    let of = |chunk: u64| {
+        let number = virtual_stage(layout.schedule, layout.pp, stage, chunk) as usize;
+        let layers = in_order.get(number).filter(|_| stage < layout.pp)?.clone();
+        let last = number + 1 == in_order.len();
+        Some(Chunk { embedding: number == 0, layers, mtp: last, loss: last })
+    };
+    (0..layout.vpp).map(of).collect()
 }
 
 /// Layers of every virtual stage, in the order of the model; none when they don't divide.
 pub fn stage_layers(layout: &Layout, layers: u64) -> Option<Vec<u64>> {
+    let stages = chunks_of_stages(layout, layers)?;
     let mut counts = vec![0; layout.pp.checked_mul(layout.vpp)? as usize];
-    for stage in 0..layout.pp {
-        for (chunk, held) in chunks_of_stage(layout, layers, stage)?.into_iter().enumerate() {
-            let number = virtual_stage(layout.schedule, layout.pp, stage, chunk as u64);
+    for (stage, chunks) in stages.into_iter().enumerate() {
+        for (chunk, held) in chunks.into_iter().enumerate() {
+            let number = virtual_stage(layout.schedule, layout.pp, stage as u64, chunk as u64);
             *counts.get_mut(number as usize)? = held.layers.end - held.layers.start;
         }
     }
@@ -115,9 +121,8 @@ pub fn stage_layers(layout: &Layout, layers: u64) -> Option<Vec<u64>> {
 
 /// The first stage with a chunk that `wanted` picks; stage 0 when there is none.
 fn stage_with(layout: &Layout, layers: u64, wanted: impl Fn(&Chunk) -> bool) -> u64 {
-    let has =
-        |stage: &u64| chunks_of_stage(layout, layers, *stage).is_some_and(|all| all.iter().any(&wanted));
-    (0..layout.pp).find(has).unwrap_or(0)
+    let stages = chunks_of_stages(layout, layers).unwrap_or_default();
+    stages.iter().position(|chunks| chunks.iter().any(&wanted)).unwrap_or(0) as u64
 }
 
 /// Stages that hold the word embedding or a copy of it, in order: where the model begins, where it ends if the output

@@ -6,10 +6,10 @@
 //! of a plan, and what is [`taken`] and its [`upper_end`] equal that answer's to the byte, as long as they are below 2^53 bytes. Offloaded activations,
 //! checkpoints of several layers, dealt optimizer state and reduced replicas are not covered: see [`covers`].
 
-use crate::layout::{Chunk, chunks_of_stage};
+use crate::layout::Chunk;
 use crate::model::LayerKind;
 use crate::plan::{Plan, Training};
-use crate::schedule::{self};
+use crate::schedule::{self, Pipeline};
 use crate::settings::{Granularity, OptimizerKind};
 use crate::shard::megatron::{self, Blocks, Slot, recipe_layers};
 use crate::shard::{Block, StageElements, counted_blocks_of};
@@ -19,7 +19,7 @@ use super::head::head;
 pub(crate) use super::interval::Upper;
 use super::interval::reserved;
 use super::layer::{layer, mtp_module_of};
-use super::live::{live_chunks, live_of_chunk};
+use super::live::live_of_chunk;
 use super::low_precision::Widths;
 use super::outside::outside_bytes;
 use super::parts::{LayerBytes, Saver};
@@ -293,6 +293,8 @@ impl ClassTerms {
 pub(crate) struct StageKind {
     stages: Vec<u64>,
     chunks: Vec<ChunkKind>,
+    /// Layers of its chunks, one after the other, by slot.
+    chunk_layers: Vec<f64>,
     /// Layers of all its chunks, by slot.
     layers: Vec<f64>,
     /// Its pieces, which decide the state of its ranks.
@@ -301,30 +303,38 @@ pub(crate) struct StageKind {
     example: Vec<Chunk>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+/// What a chunk holds beside layers.
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct ChunkKind {
-    /// By slot.
-    layers: Vec<f64>,
     embedding: bool,
     modules: f64,
     loss: bool,
 }
 
-/// The kinds of stages of a plan's pipeline, whatever its other axes are.
-pub(crate) fn stage_kinds(plan: &Plan, kinds: &[LayerKind]) -> Vec<StageKind> {
+/// The kinds of stages of a plan's pipeline, whose stages have these chunks, whatever its other axes are.
+pub(crate) fn stage_kinds(plan: &Plan, kinds: &[LayerKind], stages: &[Vec<Chunk>]) -> Vec<StageKind> {
     let mut found: Vec<StageKind> = Vec::new();
-    for stage in 0..plan.layout.pp {
-        let example = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
-        let chunks: Vec<ChunkKind> = example.iter().map(|chunk| chunk_kind(plan, kinds, chunk)).collect();
-        match found.iter_mut().find(|known| known.chunks == chunks) {
+    // Most stages are like one before them, so that these two are filled anew and seldom kept.
+    let (mut chunks, mut chunk_layers) = (Vec::new(), Vec::new());
+    for (stage, example) in (0..).zip(stages) {
+        chunks.clear();
+        chunk_layers.clear();
+        for chunk in example {
+            chunks.push(ChunkKind::of(plan, chunk));
+            put_layers(plan, kinds, chunk, &mut chunk_layers);
+        }
+        let same = |known: &&mut StageKind| known.chunks == chunks && known.chunk_layers == chunk_layers;
+        match found.iter_mut().find(same) {
             Some(known) => known.stages.push(stage),
             None => {
-                let blocks = counted_blocks_of(plan, &example);
+                let blocks = counted_blocks_of(plan, example);
                 let mut layers = vec![0.0; slots(kinds)];
-                for chunk in &chunks {
-                    layers.iter_mut().zip(&chunk.layers).for_each(|(sum, count)| *sum += count);
+                for of_chunk in chunk_layers.chunks(layers.len().max(1)) {
+                    layers.iter_mut().zip(of_chunk).for_each(|(sum, count)| *sum += count);
                 }
-                found.push(StageKind { stages: vec![stage], chunks, layers, blocks, example });
+                let (chunks, chunk_layers) = (chunks.clone(), chunk_layers.clone());
+                let example = example.clone();
+                found.push(StageKind { stages: vec![stage], chunks, chunk_layers, layers, blocks, example });
             }
         }
     }
@@ -336,25 +346,28 @@ fn slots(kinds: &[LayerKind]) -> usize {
     (2 * kinds.len()).min(SLOTS)
 }
 
-fn chunk_kind(plan: &Plan, kinds: &[LayerKind], chunk: &Chunk) -> ChunkKind {
-    let model = &plan.model;
-    let mut layers = vec![0.0; slots(kinds)];
+/// Adds the layers of a chunk by slot.
+fn put_layers(plan: &Plan, kinds: &[LayerKind], chunk: &Chunk, found: &mut Vec<f64>) {
+    let before = found.len();
+    found.resize(before + slots(kinds), 0.0);
+    let Some(layers) = found.get_mut(before..) else { return };
     let recipe = recipe_layers(plan);
     let (start, end) = (chunk.layers.start, chunk.layers.end);
     let (from, to) = (recipe.start.clamp(start, end), recipe.end.clamp(start, end));
     for (range, slot) in [(start..from, kinds.len()), (from..to, 0), (to.max(from)..end, kinds.len())] {
-        for (kind, number) in model.kinds_in(range) {
+        for (kind, number) in plan.model.kinds_in(range) {
             let at = kinds.iter().position(|known| *known == kind).unwrap_or(0);
             if let Some(count) = layers.get_mut(at + slot) {
                 *count += number as f64;
             }
         }
     }
-    ChunkKind {
-        layers,
-        embedding: chunk.embedding,
-        modules: if chunk.mtp { model.mtp_layers as f64 } else { 0.0 },
-        loss: chunk.loss,
+}
+
+impl ChunkKind {
+    fn of(plan: &Plan, chunk: &Chunk) -> ChunkKind {
+        let modules = if chunk.mtp { plan.model.mtp_layers as f64 } else { 0.0 };
+        ChunkKind { embedding: chunk.embedding, modules, loss: chunk.loss }
     }
 }
 
@@ -362,12 +375,12 @@ impl StageKind {
     /// Which pieces its stages hold.
     pub(crate) fn class(&self, kinds: &[LayerKind]) -> Class {
         let mut class = Class { mask: 0, modules: false, head: false, experts: false };
+        for (slot, _) in self.layers.iter().enumerate().filter(|(_, count)| **count > 0.0) {
+            let kind = kinds.get(slot % kinds.len().max(1));
+            class.mask |= 1 << slot;
+            class.experts |= kind.is_some_and(|kind| kind.mlp == crate::model::Mlp::Moe);
+        }
         for chunk in &self.chunks {
-            for (slot, _) in chunk.layers.iter().enumerate().filter(|(_, count)| **count > 0.0) {
-                let kind = kinds.get(slot % kinds.len().max(1));
-                class.mask |= 1 << slot;
-                class.experts |= kind.is_some_and(|kind| kind.mlp == crate::model::Mlp::Moe);
-            }
             class.modules |= chunk.modules > 0.0;
             class.head |= chunk.loss;
         }
@@ -381,39 +394,44 @@ impl StageKind {
 }
 
 /// What of a kind of stage is alive how often, when the most is.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Alive {
-    counts: [f64; COUNTED],
-    /// So many of them may be more than none, a multiple of four.
-    used: usize,
+    /// By thing, up to the last that is more than none: a multiple of four of them, and no more than there are, for a search goes
+    /// through those of all its pipelines again and again.
+    counts: Box<[f64]>,
     /// Boundary tensors that outlive a step.
     boundary: f64,
 }
 
 impl Alive {
-    /// Of a plan with this kind of stage; only its pipeline and its number of micro batches are looked at.
-    pub(crate) fn of(plan: &Plan, kind: &StageKind) -> Alive {
-        let most = kind.stages.iter().map(|&stage| live_chunks(plan, stage).0).max().unwrap_or(0);
-        let mut counts = [0.0; COUNTED];
+    /// Of a pipeline with this kind of stage.
+    pub(crate) fn of(pipeline: &Pipeline, kind: &StageKind) -> Alive {
+        let live_on = |stage: &u64| schedule::live_chunks(pipeline, *stage);
+        let most = kind.stages.iter().map(live_on).max().unwrap_or(0);
+        let mut counts = vec![0.0; (OTHERS + kind.layers.len()).next_multiple_of(4)];
         let (mut inputs, mut embeddings, mut modules, mut heads) = (0.0, 0.0, 0.0, 0.0);
+        let mut layers = kind.chunk_layers.chunks(kind.layers.len().max(1));
         for (number, chunk) in kind.chunks.iter().enumerate() {
-            let live = live_of_chunk(plan, most, number as u64) as f64;
-            for (slot, &count) in chunk.layers.iter().enumerate() {
-                counts[OTHERS + slot] += live * count;
+            let live = live_of_chunk(pipeline, most, number as u64) as f64;
+            for (all, count) in counts.iter_mut().skip(OTHERS).zip(layers.next().unwrap_or_default()) {
+                *all += live * count;
                 inputs += live * count;
             }
             embeddings += if chunk.embedding { live } else { 0.0 };
             modules += live * chunk.modules;
             if chunk.loss {
-                heads = schedule::live_heads(&plan.pipeline()).saturating_sub(1) as f64;
+                heads = schedule::live_heads(pipeline).saturating_sub(1) as f64;
             }
         }
         for (at, count) in [(INPUTS, inputs), (EMBEDDINGS, embeddings), (MODULES, modules), (HEADS, heads)] {
-            counts[at] = count;
+            if let Some(place) = counts.get_mut(at) {
+                *place = count;
+            }
         }
         let last = counts.iter().rposition(|count| *count > 0.0).unwrap_or(0);
-        let boundary = state::boundary_count(plan.layout.pp, plan.layout.vpp).float();
-        Alive { counts, used: (last / 4 + 1) * 4, boundary }
+        counts.truncate((last + 1).next_multiple_of(4));
+        let boundary = state::boundary_count(pipeline.stages, pipeline.chunks).float();
+        Alive { counts: counts.into(), boundary }
     }
 
     /// Whether stages of this kind never take more than those of another, given that their ranks' state does not.
@@ -423,8 +441,8 @@ impl Alive {
             && (class.head, class.modules) == (others.head, others.modules);
         pieces
             && self.boundary <= other.boundary
-            && self.used <= other.used
-            && self.counts.iter().zip(&other.counts).take(self.used).all(|(mine, theirs)| mine <= theirs)
+            && self.counts.len() <= other.counts.len()
+            && self.counts.iter().zip(&other.counts).all(|(mine, theirs)| mine <= theirs)
     }
 }
 
@@ -493,12 +511,9 @@ fn allocated_with(at_activations: f64, terms: &ClassTerms, grid: &GridTerms, ali
 /// The most of the phases with activations.
 #[inline]
 fn with_activations(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
-    let (each, counts, used) = (&terms.each, &alive.counts, alive.used.min(COUNTED));
-    let (mut saved, mut at) = (0.0, 0);
-    while at + 3 < used {
-        saved += (each[at] * counts[at] + each[at + 1] * counts[at + 1])
-            + (each[at + 2] * counts[at + 2] + each[at + 3] * counts[at + 3]);
-        at += 4;
+    let mut saved = 0.0;
+    for (each, counts) in terms.each.as_chunks::<4>().0.iter().zip(alive.counts.as_chunks::<4>().0) {
+        saved += (each[0] * counts[0] + each[1] * counts[1]) + (each[2] * counts[2] + each[3] * counts[3]);
     }
     saved + larger(terms.forward, terms.backward + grid.weight_gradient)
 }
@@ -518,12 +533,11 @@ pub(crate) fn upper_end(
     let saving = upper.grows && at_activations > grid.load && at_activations >= grid.least;
     let experts = match saving {
         true => {
-            let (mut layers, mut slot) = (0.0, 0);
-            while slot < SLOTS.min(alive.used.saturating_sub(OTHERS)) {
-                layers += experts.layers[slot] * alive.counts[OTHERS + slot];
-                slot += 1;
+            let mut layers = 0.0;
+            for (bytes, count) in experts.layers.iter().zip(alive.counts.iter().skip(OTHERS)) {
+                layers += bytes * count;
             }
-            layers + experts.module * alive.counts[MODULES]
+            layers + experts.module * alive.counts.get(MODULES).copied().unwrap_or(0.0)
         }
         false => 0.0,
     };

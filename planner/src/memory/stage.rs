@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::layout::{Chunk, chunks_of_stage};
+use crate::layout::{Chunk, chunks_of_stages};
 use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
 use crate::schedule::{self, ChunkBytes};
@@ -13,7 +13,7 @@ use crate::shard::megatron::{Blocks, recipe_layers};
 use super::attention::head_norms;
 use super::head::{HeadBytes, head};
 use super::layer::{layer, mtp_module};
-use super::live::{live_chunks, live_of_chunk};
+use super::live::live_of_chunk;
 use super::low_precision::Widths;
 use super::moe::sent_rows;
 use super::native;
@@ -65,9 +65,8 @@ impl<'a> LayerTerms<'a> {
         let layers = LayerTerms::of_layers(plan);
         let whole = !plan.runtime.facts().shards_parameters;
         let blocks = whole.then(|| Blocks::new(plan, layers.kinds.iter().map(|terms| terms.kind)));
-        let chunks_of =
-            |stage| chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
-        LayerTerms { blocks, chunks: (0..plan.layout.pp).map(chunks_of).collect(), ..layers }
+        let chunks = chunks_of_stages(&plan.layout, plan.model.num_layers).unwrap_or_default();
+        LayerTerms { blocks, chunks, ..layers }
     }
 
     /// The same without stages: what one layer of each kind keeps.
@@ -149,12 +148,13 @@ impl<'a> LayerTerms<'a> {
     pub fn stage(&self, stage: u64) -> Activations {
         let plan = self.at.plan;
         let mut found = Activations::default();
-        let (most, _) = live_chunks(plan, stage);
+        let pipeline = plan.pipeline();
+        let most = schedule::live_chunks(&pipeline, stage);
         let (mut modules, mut has_head, mut group) = (0, false, SavedBytes::default());
         let mut waits = Vec::new();
         for (number, chunk) in self.chunks(stage).iter().enumerate() {
             let bytes = chunk_bytes(self, chunk);
-            let live = live_of_chunk(plan, most, number as u64);
+            let live = live_of_chunk(&pipeline, most, number as u64);
             let mut saved = bytes.saved;
             if chunk.embedding && self.at.hidden_dropout {
                 saved.put(Saver::Embedding, self.at.local * self.at.hidden);

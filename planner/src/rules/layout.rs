@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::layout::{Axis, Layout, chunks_of_stage, layers_of_stage};
+use crate::layout::{Axis, Layout, chunks_of_stages, layers_of_stage};
 use crate::model::Mlp;
 use crate::rules::mesh::mesh_rules;
 use crate::rules::mixers::mixer_rules;
@@ -391,10 +391,8 @@ fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
     }
     let together = shape.architecture.layers_together;
     if stages_fit && together > 1 {
-        let parted = (0..layout.pp).find_map(|stage| {
-            let chunks = chunks_of_stage(layout, layers, stage).unwrap_or_default();
-            chunks.into_iter().map(|chunk| chunk.layers.start).find(|start| !start.is_multiple_of(together))
-        });
+        let chunks = chunks_of_stages(layout, layers).into_iter().flatten().flatten();
+        let parted = chunks.map(|chunk| chunk.layers.start).find(|start| !start.is_multiple_of(together));
         broken.require(parted.is_none(), "layout.pp", layout.pp, "layers that belong together are on one stage", || {
             format!(
                 "a stage would start at layer {}, in the middle of {together} layers that are one of this family's; take a pp that cuts between them",

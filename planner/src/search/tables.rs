@@ -3,6 +3,7 @@
 use super::cells::Spare;
 use super::space::{Subspace, set_pipe};
 use super::stages::waits_at_least;
+use crate::layout::chunks_of_stages;
 use crate::memory::kept::{self, Alive, Class, GridTerms, StageKind};
 use crate::model::LayerKind;
 use crate::plan::Plan;
@@ -253,10 +254,14 @@ impl Tables {
 
 impl Row {
     fn add(&mut self, plan: &Plan, kinds: &[LayerKind], shape: &ModelShape, classes: &mut Vec<Class>) {
-        let stages = Stages::of(shape, &plan.layout);
+        let held = chunks_of_stages(&plan.layout, plan.model.num_layers);
+        let stages = match &held {
+            Some(held) => Stages::of_chunks(shape, held),
+            None => Stages::spread(shape, plan.layout.pp),
+        };
         let whole = stages.are_whole(shape);
         let time = place(&mut self.times, (stages, whole), |known, one| known.0 == one.0);
-        let found = kept::stage_kinds(plan, kinds);
+        let found = kept::stage_kinds(plan, kinds, &held.unwrap_or_default());
         let places = found.iter().map(|kind| {
             let class = place(classes, kind.class(kinds), Class::eq);
             (class, place(&mut self.states, kind.clone(), StageKind::same_state))
@@ -295,7 +300,8 @@ impl PipeTable {
         let Some(slot) = self.alive.get_mut(place) else { return &[] };
         slot.get_or_insert_with(|| {
             prepare(plan);
-            let alive: Vec<Alive> = self.kinds.iter().map(|kind| Alive::of(plan, kind)).collect();
+            let pipeline = plan.pipeline();
+            let alive: Vec<Alive> = self.kinds.iter().map(|kind| Alive::of(&pipeline, kind)).collect();
             let under = |one: usize| {
                 let within = |one: usize, other: usize| -> Option<bool> {
                     let (class, others) = (self.places.get(one)?.0, self.places.get(other)?.0);
@@ -310,10 +316,9 @@ impl PipeTable {
                 };
                 (0..alive.len()).filter(|other| is_under(*other)).collect()
             };
-            let places = self.places.iter().zip(&alive).enumerate();
-            places
-                .map(|(number, (&(class, state), &alive))| Held { class, state, alive, under: under(number) })
-                .collect()
+            let under: Vec<Vec<usize>> = (0..alive.len()).map(under).collect();
+            let kinds = self.places.iter().zip(alive).zip(under);
+            kinds.map(|((&(class, state), alive), under)| Held { class, state, alive, under }).collect()
         })
     }
 }

@@ -7,7 +7,7 @@ use super::stage::chunk_time;
 use super::stages::StageClass;
 use super::step::{send_seconds, slowdown};
 use super::terms::Terms;
-use crate::layout::chunks_of_stage;
+use crate::layout::chunks_of_stages;
 use crate::plan::Plan;
 
 /// Seconds of every chunk of every stage of a valid plan with these numbers.
@@ -20,9 +20,9 @@ pub(super) fn stage_costs(plan: &Plan, setup: &Setup) -> Result<StageCosts, Stri
     let pipe = setup.pipe(&machine);
     let slower = slowdown(&machine, &terms, &setup.stages, &pipe, &setup.data);
     let mut chunks = Vec::new();
-    for stage in 0..plan.layout.pp {
-        let held = chunks_of_stage(&plan.layout, plan.model.num_layers, stage)
-            .ok_or("the layers don't divide over stages and chunks")?;
+    let stages = chunks_of_stages(&plan.layout, plan.model.num_layers)
+        .ok_or("the layers don't divide over stages and chunks")?;
+    for held in stages {
         let class = StageClass::of_chunks(&setup.shape, &held);
         for chunk in &held {
             let chunk = StageClass::of_chunks(&setup.shape, std::slice::from_ref(chunk));

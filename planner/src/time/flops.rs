@@ -5,7 +5,7 @@
 //! square, and of windows and chunks what they leave of it; routers, norms, and what is computed again are not counted.
 
 use super::matrices::{Matrix, matrices};
-use crate::layout::{Layout, chunks_of_stage};
+use crate::layout::chunks_of_stages;
 use crate::model::{Architecture, LayerKind, MixerRef, Mlp, Model, Module, Moe};
 use crate::plan::Plan;
 use crate::settings::Granularity;
@@ -174,8 +174,7 @@ pub(super) fn recomputed_layers(plan: &Plan) -> Vec<u64> {
         return (0..layers).collect();
     }
     let each = plan.training.recompute_layers.unwrap_or(layers);
-    let layout: &Layout = &plan.layout;
-    let chunks = (0..layout.pp).filter_map(|stage| chunks_of_stage(layout, layers, stage)).flatten();
+    let chunks = chunks_of_stages(&plan.layout, layers).into_iter().flatten().flatten();
     chunks
         .flat_map(|chunk| chunk.layers.start..chunk.layers.end.min(chunk.layers.start.saturating_add(each)))
         .collect()

@@ -1,7 +1,7 @@
 //! What every pipeline stage holds, in numbers, with equal stages counted once.
 
 use super::shape::{MAX_KINDS, ModelShape};
-use crate::layout::{Chunk, Layout, chunks_of_stage};
+use crate::layout::{Chunk, Layout, chunks_of_stages};
 
 /// Stages that hold the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,12 +55,17 @@ impl Stages {
 
     /// Stages of a valid layout.
     pub fn of(shape: &ModelShape, layout: &Layout) -> Stages {
+        match chunks_of_stages(layout, shape.layers.len() as u64) {
+            Some(stages) => Stages::of_chunks(shape, &stages),
+            None => Stages::spread(shape, layout.pp),
+        }
+    }
+
+    /// Stages of these chunks.
+    pub(crate) fn of_chunks(shape: &ModelShape, stages: &[Vec<Chunk>]) -> Stages {
         let mut classes: Vec<StageClass> = Vec::new();
-        for stage in 0..layout.pp {
-            let Some(chunks) = chunks_of_stage(layout, shape.layers.len() as u64, stage) else {
-                return Stages::spread(shape, layout.pp);
-            };
-            let class = StageClass::of_chunks(shape, &chunks);
+        for chunks in stages {
+            let class = StageClass::of_chunks(shape, chunks);
             match classes.iter_mut().find(|known| StageClass { count: 1.0, ..**known } == class) {
                 Some(known) => known.count += 1.0,
                 None => classes.push(class),

@@ -6,10 +6,11 @@ use crate::shard::fsdp::UnitKind;
 
 use super::gathered::Gathered;
 use super::layer::{TorchLayer, layer, mtp_module};
-use crate::memory::live::{live_chunks, live_of_chunk};
+use crate::memory::live::live_of_chunk;
 use crate::memory::parts::SavedBytes;
 use crate::memory::stage::LayerTerms;
 use crate::plan::Plan;
+use crate::schedule;
 use crate::settings::Schedule;
 use crate::units::Quantity;
 
@@ -178,12 +179,13 @@ fn others(terms: &LayerTerms<'_>, stage: u64, list: &[Piece]) -> SavedBytes {
     if plan.layout.pp == 1 {
         return SavedBytes::default();
     }
-    let (most, _) = live_chunks(plan, stage);
+    let pipeline = plan.pipeline();
+    let most = schedule::live_chunks(&pipeline, stage);
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let mut layers = list.iter().filter(|piece| piece.role == Role::Layer);
     let mut sum = SavedBytes::default();
     for (number, chunk) in chunks.iter().enumerate() {
-        let live = live_of_chunk(plan, most, number as u64).saturating_sub(1);
+        let live = live_of_chunk(&pipeline, most, number as u64).saturating_sub(1);
         let modules = if chunk.mtp { plan.model.mtp_layers } else { 0 };
         let count = chunk.layers.end - chunk.layers.start + modules;
         for piece in layers.by_ref().take(count as usize) {
