@@ -49,8 +49,10 @@ impl Browser {
     pub async fn start_with(graphics: Graphics) -> Result<Browser> {
         let profile = tempfile::Builder::new().prefix("shardplan-browser-").tempdir()?;
         let mut command = Command::new(programs::system_program("chromedriver")?);
-        // Its own session for the log, and a home of its own: some machines have none that can be written.
-        command.arg("--port=0").env("HOME", profile.path()).stdin(Stdio::null()).stderr(Stdio::null());
+        // Its own session for the log, and a home of its own: some machines have none that can be written. What Chromium shares
+        // between its processes lies in temporary files that it leaves when it is ended, so these are the profile's too.
+        command.arg("--port=0").env("HOME", profile.path()).env("TMPDIR", profile.path());
+        command.stdin(Stdio::null()).stderr(Stdio::null());
         let (driver, lines) = Guarded::with_lines(&mut command)?;
         let port: u16 = lines.find("a port", SOON, |line| {
             let (_, port) = line.split_once("successfully on port ")?;

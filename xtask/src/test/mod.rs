@@ -18,8 +18,8 @@ use anyhow::{Result, anyhow};
 use crate::console;
 use crate::place::Place;
 use count::Count;
-use steps::Step;
 pub use steps::Surroundings;
+use steps::{Once, Step};
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -51,9 +51,10 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         .collect();
     let start = Instant::now();
     // Half of the time a step is a compiler on one core, or processes that wait for each other: two at a time.
-    let waiting = Mutex::new(chosen.iter().copied().filter(|step| !step.is_last()).collect::<VecDeque<_>>());
+    let once = Once::new(place);
+    let waiting = Mutex::new(chosen.iter().copied().collect::<VecDeque<_>>());
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let work = || std::iter::from_fn(next).map(|step| outcome(place, step)).collect::<Vec<_>>();
+    let work = || std::iter::from_fn(next).map(|step| outcome(&once, step)).collect::<Vec<_>>();
     let mut outcomes = std::thread::scope(|scope| {
         let beside = scope.spawn(work);
         let mut outcomes = work();
@@ -61,7 +62,6 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         outcomes.extend(beside.join().unwrap_or_default());
         outcomes
     });
-    outcomes.extend(chosen.iter().filter(|step| step.is_last()).map(|&step| outcome(place, step)));
     outcomes.sort_by_key(|outcome| chosen.iter().position(|&step| step == outcome.step));
     Ok(summary(&outcomes, start.elapsed()))
 }
@@ -70,9 +70,10 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
 pub fn check(place: &Place) -> Result<ExitCode> {
     let changed = changed::changed(place)?;
     let start = Instant::now();
-    let mut outcomes = vec![outcome(place, Step::Format), outcome(place, Step::Lint)];
+    let once = Once::new(place);
+    let mut outcomes = vec![outcome(&once, Step::Format), outcome(&once, Step::Lint)];
     if changed.is_page {
-        outcomes.push(outcome(place, Step::LintWasm));
+        outcomes.push(outcome(&once, Step::LintWasm));
     }
     if changed.packages.is_empty() {
         console::result("No package with unit tests has changed");
@@ -83,8 +84,8 @@ pub fn check(place: &Place) -> Result<ExitCode> {
 }
 
 /// Does a step and says how it ended.
-fn outcome(place: &Place, step: Step) -> Outcome {
-    outcome_of(step, || step.run(place))
+fn outcome(once: &Once<'_>, step: Step) -> Outcome {
+    outcome_of(step, || step.run(once))
 }
 
 fn outcome_of(step: Step, run: impl FnOnce() -> Result<Count> + std::panic::UnwindSafe) -> Outcome {

@@ -1,8 +1,10 @@
-//! The steps of `cargo xtask test`, in the order in which they are begun: neighbours build in folders of their own.
+//! The steps of `cargo xtask test`, in the order in which they are begun: neighbours build in folders of their own, and the tests
+//! of the executor, which compute, run beside those of the whole, which wait.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
 
@@ -59,13 +61,9 @@ impl Step {
         }
     }
 
-    /// Whether it needs what the others build, and so runs when they are done.
-    pub const fn is_last(self) -> bool {
-        matches!(self, Step::System)
-    }
-
     /// Does it.
-    pub fn run(self, place: &Place) -> Result<Count> {
+    pub fn run(self, once: &Once<'_>) -> Result<Count> {
+        let place = once.place;
         match self {
             Step::Format => {
                 tools::components(place)?;
@@ -127,7 +125,7 @@ impl Step {
                 test(unit(place).arg("--no-fail-fast"))
             }
             Step::Rank => {
-                let torch = build::rank_tools(place)?;
+                let torch = once.executor()?;
                 tools::transformers(place, &torch)?;
                 let _lock = place.lock_target(Target::Rank)?;
                 let mut cargo = build::cargo_with(place, &torch);
@@ -140,19 +138,54 @@ impl Step {
                 let tests = test(builder.args(["test", "--package", "page-builder"]))?;
                 Ok([Count::PASSED, tests].into_iter().sum())
             }
-            Step::Worker => {
-                // Compiling it as it is released takes as long as all of its tests, and tests nothing more.
-                let _lock = place.lock_target(Target::Native)?;
-                process::run(unit(place).arg("--no-run"))?;
-                build::publish_tested_worker(place)?;
-                // Beside what may still run, instead of after it.
-                process::run(system_tests(place).arg("--no-run"))?;
-                let own = test(system_tests(place).arg("--lib"))?;
-                Ok([Count::PASSED, own].into_iter().sum())
-            }
-            Step::System => system(place),
+            Step::Worker => once.worker(),
+            Step::System => system(once),
         }
     }
+}
+
+/// What several steps need and one of them builds: the first that asks for it, while the others wait.
+pub struct Once<'a> {
+    /// Where.
+    pub place: &'a Place,
+    executor: Mutex<Option<Torch>>,
+    worker: Mutex<Option<Count>>,
+}
+
+impl<'a> Once<'a> {
+    /// Nothing is built yet.
+    pub const fn new(place: &'a Place) -> Once<'a> {
+        Once { place, executor: Mutex::new(None), worker: Mutex::new(None) }
+    }
+
+    /// The executor, put where the programs are; its tests hold the lock of its folder for as long as they run.
+    fn executor(&self) -> Result<Torch> {
+        known_or(&self.executor, || build::rank(self.place))
+    }
+
+    /// The worker and the whole-system tests.
+    fn worker(&self) -> Result<Count> {
+        let place = self.place;
+        known_or(&self.worker, || {
+            // Compiling it as it is released takes as long as all of its tests, and tests nothing more.
+            let _lock = place.lock_target(Target::Native)?;
+            process::run(unit(place).arg("--no-run"))?;
+            build::publish_tested_worker(place)?;
+            // Beside what may still run, instead of after it.
+            process::run(system_tests(place).arg("--no-run"))?;
+            let own = test(system_tests(place).arg("--lib"))?;
+            Ok([Count::PASSED, own].into_iter().sum())
+        })
+    }
+}
+
+/// What is known, or is found now and then known.
+fn known_or<T: Clone>(known: &Mutex<Option<T>>, find: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = &*known {
+        return Ok(known.clone());
+    }
+    Ok(known.insert(find()?).clone())
 }
 
 /// The unit tests of some packages.
@@ -239,7 +272,8 @@ fn streams(place: &Place) -> Result<Vec<String>> {
 
 /// The whole-system tests. They run against the page and the executor as `cargo xtask run` builds them, and the worker of
 /// `Step::Worker`.
-fn system(place: &Place) -> Result<Count> {
+fn system(once: &Once<'_>) -> Result<Count> {
+    let place = once.place;
     let browser = [Package::CHROMIUM, Package::CHROMEDRIVER];
     let slurm = [
         Package::SLURM,
@@ -252,8 +286,8 @@ fn system(place: &Place) -> Result<Count> {
     ];
     tools::packages(place, &[&browser[..], &slurm[..]].concat())?;
     build::page(place, build::Build::Quick)?;
-    Step::Worker.run(place)?;
-    let surroundings = Surroundings::find(place)?;
+    once.worker()?;
+    let surroundings = Surroundings::with(place, once.executor()?)?;
     let page = place.root.join("dist");
     let _lock = place.lock_target(Target::Native)?;
     let streams = streams(place)?;
@@ -276,7 +310,11 @@ pub struct Surroundings {
 impl Surroundings {
     /// Builds the executor, and makes sure of the rest.
     pub fn find(place: &Place) -> Result<Surroundings> {
-        let torch = build::rank(place)?;
+        Surroundings::with(place, build::rank(place)?)
+    }
+
+    /// With an executor that is built.
+    fn with(place: &Place, torch: Torch) -> Result<Surroundings> {
         let uv = tools::uv(place, &torch)?;
         Ok(Surroundings { torch, uv })
     }

@@ -27,6 +27,7 @@ const UV_VERSION: &str = "0.13.9";
 const NEEDED: &str = "pip needs PyPI, or the index of its settings (PIP_INDEX_URL), and some GB of room";
 
 /// An installed torch.
+#[derive(Debug, Clone)]
 pub struct Torch {
     /// The Python that imports it.
     pub python: PathBuf,
