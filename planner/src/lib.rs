@@ -1,6 +1,13 @@
 //! The domain: a plan is a plain value, and everything else is a pure function of it.
 //!
 //! No I/O, no clock, no threads, no unsafe, no panic on user input. Native and wasm32 give the same bytes.
+//!
+//! ```
+//! let file = r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 2}}"#;
+//! let answer = planner::estimate(&planner::parse_plan(file).expect("a plan file"));
+//! let (memory, time) = (answer.memory.expect("a valid plan"), answer.time.expect("a known GPU"));
+//! assert!(Some(memory.peak_bytes) < memory.capacity_bytes && time.step_seconds > 0.0);
+//! ```
 
 #![warn(unreachable_pub)]
 

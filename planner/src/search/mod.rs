@@ -6,13 +6,20 @@
 //! merged [`Partial`] are then simulated, again one by one wherever wanted, and [`Search::finish`] puts the answer
 //! together. Nothing here waits, so a search is cancelled by not calling on.
 //!
-//! ```text
-//! let search = Search::new(&request)?;
+//! ```
+//! use planner::search::{Partial, Request, Search, Simulated};
+//!
+//! let file = r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 2}}"#;
+//! let request = Request::new(planner::parse_plan(file).expect("a plan file"));
+//! let search = Search::new(&request).expect("something to search");
 //! let mut worker = search.worker();
 //! let mut partial = Partial::default();
-//! for part in 0..search.parts() { worker.run(part, &mut partial); }      // in any order, anywhere, then search.merge
-//! let simulated = search.shortlist(&partial).iter().map(|one| search.simulate(one)).collect();
+//! for part in 0..search.parts() {
+//!     worker.run(part, &mut partial); // in any order, anywhere, then `search.merge`
+//! }
+//! let simulated: Vec<Simulated> = search.shortlist(&partial).iter().map(|one| search.simulate(one)).collect();
 //! let answer = search.finish(&partial, &simulated);
+//! assert!(!answer.rows.is_empty());
 //! ```
 
 mod alike;

@@ -188,11 +188,11 @@ fn known_or<T: Clone>(known: &Mutex<Option<T>>, find: impl FnOnce() -> Result<T>
     Ok(known.insert(find()?).clone())
 }
 
-/// The unit tests of some packages.
+/// The unit tests of some packages, without what stands in their documents: for these the package is compiled once more.
 pub fn unit_of(place: &Place, packages: &[&str]) -> Result<Count> {
     let _lock = place.lock_target(Target::Native)?;
     let mut cargo = build::cargo(place, Target::Native);
-    cargo.args(["test", "--no-fail-fast"]);
+    cargo.args(["test", "--no-fail-fast", "--tests"]);
     for package in packages {
         cargo.args(["--package", package]);
     }
