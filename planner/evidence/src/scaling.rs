@@ -5,13 +5,15 @@ use serde_json::{Value, json};
 use super::asked::{self, Asked};
 use super::runs::Row;
 
-/// A row as a plan file: what it prints, and the framework's name.
+/// A row as a plan file: what it prints, and the framework with the release that its benchmark installs (`setup.sh` of NVIDIA/dgxc-benchmarking
+/// 741c886025a7, `nemotron` and `nemo_megatron`).
 fn plan(row: &Row<'_>, architectures: Option<&Value>) -> Result<Value, String> {
-    let model = match row.text("model") {
+    let (model, framework) = match row.text("model") {
         "nemotron4-15b" => {
-            json!({"architecture": architectures.and_then(|all| all.get("15b")).ok_or("no architecture `15b`")?})
+            let architecture = architectures.and_then(|all| all.get("15b")).ok_or("no architecture `15b`")?;
+            (json!({"architecture": architecture}), "nemo 25.02.01")
         }
-        "gpt-3-175b" => json!({"preset": "gpt-3-175b"}),
+        "gpt-3-175b" => (json!({"preset": "gpt-3-175b"}), "nemo 24.12"),
         other => return Err(format!("`{other}` is not known")),
     };
     let dtype = if row.text("precision") == "FP8" { "fp8_delayed" } else { "bf16" };
@@ -21,7 +23,7 @@ fn plan(row: &Row<'_>, architectures: Option<&Value>) -> Result<Value, String> {
             "ep": row.degree("ep")},
         "training": {"seq_len": row.need("seq_len")?, "micro_batch_size": row.need("mbs")?,
             "global_batch_size": row.need("gbs")?, "dtype": dtype},
-        "software": {"framework": "nemo 25.04"}}))
+        "software": {"framework": framework}}))
 }
 
 /// A row as a plan file, with all that it says.

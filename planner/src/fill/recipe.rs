@@ -56,7 +56,7 @@ impl Taken {
                 release: named.release(),
                 among,
             })?,
-            Product::Nemo => recipes::nemo(precision),
+            Product::Nemo => recipes::nemo(precision, named.release()),
             Product::Torchtitan => recipes::torchtitan(model, precision, among),
             Product::MegatronLm | Product::Automodel | Product::Worker => return None,
         };

@@ -133,7 +133,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         parameter_bytes,
         distributed: training.optimizer.distributed || (fsdp && strategy != Strategy::NoShard),
         recompute: recompute(plan),
-        fused_loss: training.cross_entropy != CrossEntropy::Unfused || compiles_loss(plan),
+        loss: if compiles_loss(plan) { CrossEntropy::Te } else { training.cross_entropy },
         low_attention: training.fp8_attention && training.low_precision.is_some(),
         low_head: training.fp8_output && low,
         imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),
@@ -152,7 +152,8 @@ pub(crate) const FLOAT8_GATHERED: f64 = 0.75;
 /// Compute that checkpoints of every second matrix product do again, attention apart.
 pub(crate) const EVERY_SECOND: f64 = 0.5;
 
-/// Whether the loss is compiled with the layers, which fuses it: torchtitan does (`compile.components`), others compile layers.
+/// Whether the loss is compiled with the layers, which makes as few passes of it as one kernel: torchtitan does (`compile.components`), others compile
+/// layers.
 fn compiles_loss(plan: &Plan) -> bool {
     plan.layout.fsdp.compiled && names_torchtitan(plan)
 }

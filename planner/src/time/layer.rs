@@ -12,7 +12,7 @@ use super::matrices::{Matrix, MatrixCut};
 use super::parts::{Both, Parts};
 use super::shape::{KindShape, MlpShape, ModelShape};
 use crate::model::{MlpOperations, Module};
-use crate::settings::CpKind;
+use crate::settings::{CpKind, CrossEntropy};
 
 /// How a layer's work is split, and over which groups.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,8 +74,8 @@ pub struct ComputeOptions {
     pub overlap_ep: bool,
     /// Bytes of gathered activations over bf16's.
     pub gathered_share: f64,
-    /// Whether the loss is one fused kernel.
-    pub fused_loss: bool,
+    /// Kernel of the loss.
+    pub loss: CrossEntropy,
     /// Attention multiplies in 8 bits.
     pub low_attention: bool,
     /// The output layer runs in the layers' format.
@@ -520,6 +520,10 @@ impl Work<'_> {
 /// `vocab_parallel_cross_entropy`, which nanotron's follows).
 const UNFUSED_LOSS: [f64; 2] = [38.0, 14.0];
 
+/// The same of Megatron-Core's fused loss, whose operations torch compiles into four kernels (`fusions/fused_cross_entropy.py`, ee6737da824b).
+/// Forward: to fp32 with the maximum; subtraction, exponential and sum; division. Backward: a product in place, and back to two bytes.
+const NATIVE_LOSS: [f64; 2] = [22.0, 10.0];
+
 /// Final norm, output layer and loss of a micro batch.
 pub(super) fn head_time(
     machine: &Machine,
@@ -535,10 +539,11 @@ pub(super) fn head_time(
     let mut both = work.product(rate, product);
     let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * outputs);
     // Bytes of a logit: as they are, and before what the software's own traffic makes of them.
-    let ([forward, backward], passes) = match (options.fused_operations, options.fused_loss) {
+    let ([forward, backward], passes) = match (options.fused_operations, options.loss) {
         (false, _) => ([0.0; 2], CHAINED_LOSS),
-        (true, true) => ([0.0; 2], 4.0),
-        (true, false) => (UNFUSED_LOSS, 0.0),
+        (true, CrossEntropy::Te) => ([0.0; 2], 4.0),
+        (true, CrossEntropy::Native) => (NATIVE_LOSS, 0.0),
+        (true, CrossEntropy::Unfused) => (UNFUSED_LOSS, 0.0),
     };
     both.forward.memory += forward * logits / machine.memory;
     both.backward.memory += backward * logits / machine.memory;
@@ -554,7 +559,7 @@ pub(super) fn head_time(
     both += work.tp(shape.hidden);
     // The maximum, the sum and the wanted logit of every token are reduced over the vocabulary's parts; fused, the last
     // two together.
-    let sums = if options.fused_loss { 2.0 } else { 3.0 };
+    let sums = if options.loss == CrossEntropy::Unfused { 3.0 } else { 2.0 };
     both.forward.tp += sums * 2.0 * machine.gather(split.tp_group, 4.0 * tokens);
     LayerTime {
         forward: both.forward,

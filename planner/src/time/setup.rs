@@ -13,7 +13,7 @@ use super::terms::Terms;
 use crate::cluster::{Generation, Gpu, Speeds};
 use crate::layout::Strides;
 use crate::model::Model;
-use crate::settings::{CpKind, CudaGraphs, Schedule};
+use crate::settings::{CpKind, CrossEntropy, CudaGraphs, Schedule};
 
 /// Everything that a step's time depends on, as a plan or a published row says it.
 #[derive(Debug, Clone)]
@@ -74,8 +74,8 @@ pub struct Inputs<'a> {
     pub distributed: bool,
     /// What is computed again.
     pub recompute: Recompute,
-    /// Whether the loss is fused.
-    pub fused_loss: bool,
+    /// Kernel of the loss.
+    pub loss: CrossEntropy,
     /// Whether attention multiplies in 8 bits.
     pub low_attention: bool,
     /// Whether the output layer runs in the layers' format.
@@ -224,7 +224,7 @@ impl Inputs<'_> {
             overlap_tp: facts.overlap_tp,
             overlap_ep: facts.overlap_ep,
             gathered_share: self.gathered_share,
-            fused_loss: self.fused_loss,
+            loss: self.loss,
             fused_gradients: facts.fused_gradients,
             fused_operations: facts.fused_operations,
             low_attention: self.low_attention,

@@ -401,6 +401,10 @@ fn print_each(rows: &[Unseen]) {
 /// Where planner's sources are.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/src");
 
+/// Where the constants of splits are.
+const SPLITS: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/evidence/src/evidence/step_time_splits.json");
+
 /// New values in the data files, line by line: of the table, and what decided them of the priors.
 fn write_constants(shipped: &[f64], rows: &[&Case]) -> Result<()> {
     let paths = ["constants", "priors"].map(|name| format!("{SOURCES}/time/{name}.json"));
@@ -442,7 +446,7 @@ fn write_unseen(splits: &Splits) -> Result<()> {
         .map(|(name, split)| Ok(format!("  \"{name}\": {}", serde_json::to_string(split)?)))
         .collect::<Result<_>>()?;
     let text = format!("{{\n{}\n}}\n", lines.join(",\n"));
-    std::fs::write(format!("{SOURCES}/accuracy/evidence/step_time_splits.json"), text)?;
+    std::fs::write(SPLITS, text)?;
     let ranges = derive(splits).map_err(anyhow::Error::msg)?;
     let classes: Vec<String> = ranges.classes.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
     let text = format!(

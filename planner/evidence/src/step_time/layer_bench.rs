@@ -9,7 +9,7 @@ use crate::asked::row::{Row, preset};
 use planner::cluster::gpu;
 use planner::layout::Strides;
 use planner::model::{Activation, LayerRun, Mlp, Model};
-use planner::settings::{CpKind, Schedule};
+use planner::settings::{CpKind, CrossEntropy, Schedule};
 use planner::time::constants::table;
 use planner::time::{HostBytes, Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages};
 
@@ -98,7 +98,7 @@ fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Re
         parameter_bytes: 2.0,
         distributed: true,
         recompute: Recompute::default(),
-        fused_loss: true,
+        loss: CrossEntropy::Te,
         low_attention: false,
         low_head: false,
         imbalance: 1.0,
