@@ -13,7 +13,9 @@ fn main() {
         );
         std::process::exit(1);
     };
-    let include = PathBuf::from(libtorch).join("include");
+    let include = PathBuf::from(&libtorch).join("include");
+    // For what tests compile against it.
+    println!("cargo:rustc-env=TORCH_HOME={}", PathBuf::from(&libtorch).display());
     let abi = std::env::var("LIBTORCH_CXX11_ABI").unwrap_or_else(|_| "1".to_owned());
     cc::Build::new()
         .cpp(true)

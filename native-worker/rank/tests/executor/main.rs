@@ -11,6 +11,7 @@ mod experts;
 mod failures;
 mod families;
 mod fsdp2;
+mod gpu;
 mod half;
 mod harness;
 mod kept;

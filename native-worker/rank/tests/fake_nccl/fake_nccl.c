@@ -5,7 +5,10 @@
 // is done, as on a GPU; with $FAKE_NCCL_DELAYS=N each piece of work begins up to N microseconds late. Communicators
 // connect behind the call that makes them. Every call is written to $FAKE_NCCL_LOG.PID, one line each. With
 // $FAKE_NCCL_FAIL_AFTER=N, the communicators of this process report a remote error after N operations and do no more;
-// with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress.
+// with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress. With $FAKE_GPU_FORGETS=default or side, that stream, or the others,
+// don't wait for events: what a program does that forgot to. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
+//
+// Linked with fake_gpu.cpp it is the GPU's streams, too, and says there what its work reads and writes.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -49,7 +52,15 @@ typedef struct Comm {
 
 static _Atomic int communicators, operations;
 
-static void say(const char* format, ...) {
+typedef struct { const char* begin; size_t bytes; int writes; } Range;
+// Of fake_gpu.cpp, where that is there.
+__attribute__((weak)) void gpu_work(int stream, const char* what, const Range* ranges, int count);
+__attribute__((weak)) void gpu_recorded(void* event, int stream);
+__attribute__((weak)) void gpu_waits(int stream, void* event);
+__attribute__((weak)) void gpu_seen(void* event);
+__attribute__((weak)) void gpu_set_device(int device);
+
+void fake_say(const char* format, ...) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   const char* path = getenv("FAKE_NCCL_LOG");
   if (!path) return;
@@ -177,6 +188,8 @@ typedef struct Work {
 } Work;
 
 typedef struct Stream {
+  int number;  // 0 for the default one
+  _Atomic long given, done;
   pthread_mutex_t lock;
   pthread_cond_t changed;
   Work *first, *last;
@@ -250,12 +263,14 @@ static void* serve(void* argument) {
     pthread_mutex_unlock(&stream->lock);
     run(work);
     free(work);
+    ++stream->done;
   }
   return NULL;
 }
 
-static Stream* make_stream(void) {
+static Stream* make_stream(int number) {
   Stream* stream = calloc(1, sizeof *stream);
+  stream->number = number;
   pthread_mutex_init(&stream->lock, NULL);
   pthread_cond_init(&stream->changed, NULL);
   pthread_t thread;
@@ -266,13 +281,23 @@ static Stream* make_stream(void) {
 
 static Stream* the_default;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void make_default(void) { the_default = make_stream(); }
+static void make_default(void) { the_default = make_stream(0); }
 
-static void enqueue(Stream* stream, Work work) {
-  if (!stream) {
-    pthread_once(&once, make_default);
-    stream = the_default;
-  }
+static Stream* stream_of(void* handle) {
+  if (handle) return handle;
+  pthread_once(&once, make_default);
+  return the_default;
+}
+
+// Waits until the default stream has done what it was given: what fake_gpu.cpp computes comes behind that.
+void fake_settle_default(void) {
+  Stream* stream = stream_of(NULL);
+  while (stream->done < stream->given) usleep(5);
+}
+
+static void enqueue(Stream* handle, Work work) {
+  Stream* stream = stream_of(handle);
+  ++stream->given;
   Work* copy = malloc(sizeof work);
   *copy = work;
   copy->next = NULL;
@@ -283,35 +308,51 @@ static void enqueue(Stream* stream, Work work) {
   pthread_mutex_unlock(&stream->lock);
 }
 
-int cudaSetDevice(int device) { say("device %d\n", device); return 0; }
+int cudaSetDevice(int device) {
+  fake_say("device %d\n", device);
+  if (gpu_set_device) gpu_set_device(device);
+  return 0;
+}
 int cudaDeviceGetPCIBusId(char* text, int room, int device) { snprintf(text, (size_t)room, "0000:%02x:00.0", device); return 0; }
 const char* cudaGetErrorString(int code) { return code ? "an error of the fake" : "no error"; }
-int cudaStreamCreateWithFlags(void** stream, unsigned flags) { (void)flags; *stream = make_stream(); return 0; }
+int cudaStreamCreateWithFlags(void** stream, unsigned flags) {
+  static _Atomic int streams;
+  (void)flags;
+  *stream = make_stream(atomic_fetch_add(&streams, 1) + 1);
+  return 0;
+}
 int cudaEventCreateWithFlags(void** event, unsigned flags) { (void)flags; *event = calloc(1, sizeof(Event)); return 0; }
 // Kept: a stream may still have to reach it.
 int cudaEventDestroy(void* event) { (void)event; return 0; }
 
 int cudaEventRecord(void* event, void* stream) {
   Event* e = event;
+  if (gpu_recorded) gpu_recorded(event, stream_of(stream)->number);
   enqueue(stream, (Work){.kind = RECORD, .event = e, .generation = atomic_fetch_add(&e->recorded, 1) + 1});
   return 0;
 }
 
 int cudaStreamWaitEvent(void* stream, void* event, unsigned flags) {
   (void)flags;
+  const char* forgets = getenv("FAKE_GPU_FORGETS");
+  if (forgets && strcmp(forgets, stream ? "side" : "default") == 0) return 0;
   Event* e = event;
+  if (gpu_waits) gpu_waits(stream_of(stream)->number, event);
   enqueue(stream, (Work){.kind = WAIT, .event = e, .generation = e->recorded});
   return 0;
 }
 
 int cudaEventQuery(void* event) {
   Event* e = event;
-  return e->reached >= e->recorded ? 0 : NOT_READY;
+  if (e->reached < e->recorded) return NOT_READY;
+  if (gpu_seen) gpu_seen(event);
+  return 0;
 }
 
 int cudaEventElapsedTime(float* ms, void* start, void* end) {
   Event *a = start, *b = end;
-  *ms = (float)((b->at.tv_sec - a->at.tv_sec) * 1e3 + (b->at.tv_nsec - a->at.tv_nsec) / 1e6);
+  const char* fast = getenv("FAKE_GPU_CLOCK");
+  *ms = (float)((b->at.tv_sec - a->at.tv_sec) * 1e3 + (b->at.tv_nsec - a->at.tv_nsec) / 1e6) * (float)(fast ? atoi(fast) : 1);
   return 0;
 }
 
@@ -360,7 +401,7 @@ int ncclCommInitRankConfig(void** out, int size, ncclUniqueId id, int rank, Conf
   if (size > MAX_RANKS || rank >= size) return INVALID_ARGUMENT;
   if (config->magic != 0xcafebeef || config->blocking != 0 || config->size < sizeof(Config)) return INVALID_ARGUMENT;
   Comm* comm = make(id.internal, rank, size);
-  say("init %d rank %d of %d\n", comm->number, rank, size);
+  fake_say("init %d rank %d of %d\n", comm->number, rank, size);
   *out = comm;
   return IN_PROGRESS;
 }
@@ -391,7 +432,7 @@ static void* split_behind(void* argument) {
     char name[ID_BYTES];
     snprintf(name, sizeof name, "%.90s-%d.%d", whole->name, whole->splits, split.colour);
     Comm* comm = make(name, rank, size);
-    say("split %d rank %d of %d from %s\n", comm->number, rank, size, name);
+    fake_say("split %d rank %d of %d from %s\n", comm->number, rank, size, name);
     *split.out = comm;
   }
   ++whole->splits;
@@ -412,26 +453,26 @@ int ncclCommSplit(void* handle, int colour, int key, void** out, Config* config)
 }
 
 int ncclCommFinalize(void* handle) {
-  say("finalize %d\n", ((Comm*)handle)->number);
+  fake_say("finalize %d\n", ((Comm*)handle)->number);
   return SUCCESS;
 }
 
 int ncclCommRevoke(void* handle, int flags) {
   Comm* comm = handle;
-  say("revoke %d\n", comm->number);
+  fake_say("revoke %d\n", comm->number);
   comm->aborted = 1;
   return flags == 0 ? IN_PROGRESS : INVALID_ARGUMENT;
 }
 
 int ncclCommAbort(void* handle) {
   Comm* comm = handle;
-  say("abort %d\n", comm->number);
+  fake_say("abort %d\n", comm->number);
   comm->aborted = 1;
   return 0;
 }
 
 int ncclCommDestroy(void* handle) {
-  say("destroy %d\n", ((Comm*)handle)->number);
+  fake_say("destroy %d\n", ((Comm*)handle)->number);
   return 0;
 }
 
@@ -444,7 +485,12 @@ int ncclCommGetAsyncError(void* handle, int* code) {
 static int collective(Kind kind, const char* name, const void* in, void* out, size_t count, int type, int argument, void* handle, void* stream) {
   Comm* comm = handle;
   if (comm->state != SUCCESS) return INVALID_ARGUMENT;
-  say("%s %d count %zu type %d\n", name, comm->number, count, type);
+  fake_say("%s %d count %zu type %d\n", name, comm->number, count, type);
+  if (gpu_work) {
+    size_t bytes = count * width(type), all = bytes * (size_t)comm->size;
+    Range ranges[] = {{in, kind == REDUCE_SCATTER ? all : bytes, 0}, {out, kind == ALL_GATHER ? all : bytes, 1}};
+    gpu_work(stream_of(stream)->number, name, ranges, 2);
+  }
   enqueue(stream, (Work){.kind = kind, .comm = comm, .input = in, .output = out, .count = count, .type = type, .argument = argument});
   return 0;
 }
@@ -469,13 +515,21 @@ static void flush(void) {
   size_t bytes = group.count * sizeof(Transfer);
   Transfer* copy = malloc(bytes);
   memcpy(copy, group.transfers, bytes);
+  if (gpu_work) {
+    Range ranges[4 * MAX_RANKS];
+    for (int i = 0; i < group.count; ++i) {
+      Transfer* t = &group.transfers[i];
+      ranges[i] = (Range){t->bytes, t->left, !t->sends};
+    }
+    gpu_work(stream_of(group.stream)->number, "messages", ranges, group.count);
+  }
   enqueue(group.stream, (Work){.kind = TRANSFERS, .comm = group.comm, .transfers = copy, .transfer_count = group.count});
   group.count = 0;
 }
 
 static int transfer(int sends, const void* bytes, size_t count, int type, int peer, void* handle, void* stream) {
   Comm* comm = handle;
-  say("%s %d count %zu type %d peer %d\n", sends ? "send" : "recv", comm->number, count, type, peer);
+  fake_say("%s %d count %zu type %d peer %d\n", sends ? "send" : "recv", comm->number, count, type, peer);
   if (comm->state != SUCCESS || peer < 0 || peer >= comm->size || group.count == 4 * MAX_RANKS) return INVALID_ARGUMENT;
   group.comm = comm;
   group.stream = stream;
@@ -490,9 +544,9 @@ int ncclSend(const void* bytes, size_t count, int type, int peer, void* comm, vo
 int ncclRecv(void* bytes, size_t count, int type, int peer, void* comm, void* stream) {
   return transfer(0, bytes, count, type, peer, comm, stream);
 }
-int ncclGroupStart(void) { ++group.depth; say("group start\n"); return 0; }
+int ncclGroupStart(void) { ++group.depth; fake_say("group start\n"); return 0; }
 int ncclGroupEnd(void) {
-  say("group end\n");
+  fake_say("group end\n");
   if (--group.depth == 0) flush();
   return 0;
 }
