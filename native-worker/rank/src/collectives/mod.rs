@@ -13,12 +13,15 @@ pub mod host;
 pub mod nccl;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::Context;
 use planner::layout::{Group, GroupKind};
 use tch::{Device, Kind, Tensor};
 
 pub use collective::{Collective, Name};
+
+use crate::sys::cuda::Span;
 
 /// Name of the time that a rank waits for others to enter a collective or to send.
 pub const WAITING: &str = "waiting";
@@ -170,8 +173,13 @@ pub trait Collectives {
     /// As `run`, and when the message is of another size.
     fn receive(&self, expected: Expected) -> anyhow::Result<Tensor>;
 
-    /// Seconds spent since the last call: `waiting` until the last member had entered, and `comm.KIND` for the rest.
+    /// Seconds that the host spent since the last call: `waiting` until the last member had entered, and `comm.KIND` for the rest.
     fn take_seconds(&self) -> BTreeMap<String, f64>;
+
+    /// Work of collectives that the device was given since the last call, which is read when it is done.
+    fn take_work(&self) -> Vec<(Name, Arc<Span>)> {
+        Vec::new()
+    }
 
     /// Notes what this rank is doing, for the others' error messages.
     fn note(&self, doing: &str);

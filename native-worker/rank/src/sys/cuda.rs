@@ -52,11 +52,16 @@ impl Stream {
     }
 }
 
+/// A point in a stream, which the device comes to when it has done what the stream was given before.
+pub struct Event {
+    cuda: Arc<Cuda>,
+    handle: usize,
+}
+
 /// A piece of work in a stream, between two points of it.
 pub struct Span {
-    cuda: Arc<Cuda>,
-    start: usize,
-    end: usize,
+    start: Event,
+    end: Event,
 }
 
 impl Cuda {
@@ -124,24 +129,14 @@ impl Cuda {
         Ok(Stream(handle as usize))
     }
 
-    fn point(&self) -> anyhow::Result<usize> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: fills one pointer.
-        let code = unsafe { (self.functions.event_create)(&mut handle, 0) };
-        self.checked("cudaEventCreateWithFlags", code)?;
-        Ok(handle as usize)
-    }
-
-    fn record(&self, point: usize, stream: Stream) -> anyhow::Result<()> {
-        // SAFETY: both handles are live ones of this library.
-        let code = unsafe { (self.functions.event_record)(point as Handle, stream.handle()) };
-        self.checked("cudaEventRecord", code)
-    }
-
-    fn wait(&self, stream: Stream, point: usize) -> anyhow::Result<()> {
-        // SAFETY: both handles are live ones of this library.
-        let code = unsafe { (self.functions.stream_wait)(stream.handle(), point as Handle, 0) };
-        self.checked("cudaStreamWaitEvent", code)
+    /// A point in the default stream, behind all that it was given so far.
+    ///
+    /// # Errors
+    /// When the GPU fails.
+    pub fn mark(self: &Arc<Self>) -> anyhow::Result<Event> {
+        let event = Event::new(self)?;
+        event.record(DEFAULT)?;
+        Ok(event)
     }
 
     /// Begins work on `stream`, after all that the default stream has been given so far.
@@ -149,13 +144,67 @@ impl Cuda {
     /// # Errors
     /// When the GPU fails.
     pub fn begin(self: &Arc<Self>, stream: Stream) -> anyhow::Result<Span> {
-        let span = Span { cuda: self.clone(), start: self.point()?, end: self.point()? };
-        self.record(span.start, DEFAULT)?;
+        let span = Span { start: self.mark()?, end: Event::new(self)? };
         if !stream.is_default() {
-            self.wait(stream, span.start)?;
-            self.record(span.start, stream)?;
+            span.start.hold(stream)?;
+            span.start.record(stream)?;
         }
         Ok(span)
+    }
+}
+
+impl Event {
+    fn new(cuda: &Arc<Cuda>) -> anyhow::Result<Event> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: fills one pointer.
+        let code = unsafe { (cuda.functions.event_create)(&mut handle, 0) };
+        cuda.checked("cudaEventCreateWithFlags", code)?;
+        Ok(Event { cuda: cuda.clone(), handle: handle as usize })
+    }
+
+    fn handle(&self) -> Handle {
+        self.handle as Handle
+    }
+
+    fn record(&self, stream: Stream) -> anyhow::Result<()> {
+        // SAFETY: both handles are live ones of this library.
+        let code = unsafe { (self.cuda.functions.event_record)(self.handle(), stream.handle()) };
+        self.cuda.checked("cudaEventRecord", code)
+    }
+
+    /// Has a stream wait for it.
+    fn hold(&self, stream: Stream) -> anyhow::Result<()> {
+        // SAFETY: both handles are live ones of this library.
+        let code = unsafe { (self.cuda.functions.stream_wait)(stream.handle(), self.handle(), 0) };
+        self.cuda.checked("cudaStreamWaitEvent", code)
+    }
+
+    /// Whether the device has come to it.
+    ///
+    /// # Errors
+    /// When the GPU failed.
+    pub fn done(&self) -> anyhow::Result<bool> {
+        // SAFETY: the event is live until this is dropped.
+        match unsafe { (self.cuda.functions.event_query)(self.handle()) } {
+            0 => Ok(true),
+            NOT_READY => Ok(false),
+            code => self.cuda.checked("the GPU failed", code).map(|()| true),
+        }
+    }
+
+    /// Seconds on the device from this one to a later one, which it has come to.
+    pub fn seconds_until(&self, later: &Event) -> f64 {
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are live and have been reached; fills one number.
+        unsafe { (self.cuda.functions.event_elapsed)(&mut milliseconds, self.handle(), later.handle()) };
+        f64::from(milliseconds) / 1e3
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: the event is not used again; the CUDA runtime keeps it until it is reached.
+        unsafe { (self.cuda.functions.event_destroy)(self.handle()) };
     }
 }
 
@@ -165,7 +214,7 @@ impl Span {
     /// # Errors
     /// When the GPU fails.
     pub fn end(&self, stream: Stream) -> anyhow::Result<()> {
-        self.cuda.record(self.end, stream)
+        self.end.record(stream)
     }
 
     /// Has the default stream wait for the end of the work.
@@ -173,7 +222,7 @@ impl Span {
     /// # Errors
     /// When the GPU fails.
     pub fn hold_default(&self) -> anyhow::Result<()> {
-        self.cuda.wait(DEFAULT, self.end)
+        self.end.hold(DEFAULT)
     }
 
     /// Whether the work is done.
@@ -181,29 +230,11 @@ impl Span {
     /// # Errors
     /// When the GPU failed.
     pub fn done(&self) -> anyhow::Result<bool> {
-        // SAFETY: the event is live until this is dropped.
-        match unsafe { (self.cuda.functions.event_query)(self.end as Handle) } {
-            0 => Ok(true),
-            NOT_READY => Ok(false),
-            code => self.cuda.checked("the GPU failed", code).map(|()| true),
-        }
+        self.end.done()
     }
 
     /// Seconds on the GPU, of work that is done.
     pub fn seconds(&self) -> f64 {
-        let mut milliseconds = 0.0;
-        let (start, end) = (self.start as Handle, self.end as Handle);
-        // SAFETY: both events have been reached, as the work is done; fills one number.
-        unsafe { (self.cuda.functions.event_elapsed)(&mut milliseconds, start, end) };
-        f64::from(milliseconds) / 1e3
-    }
-}
-
-impl Drop for Span {
-    fn drop(&mut self) {
-        for point in [self.start, self.end] {
-            // SAFETY: the event is not used again; the CUDA runtime keeps it until it is reached.
-            unsafe { (self.cuda.functions.event_destroy)(point as Handle) };
-        }
+        self.start.seconds_until(&self.end)
     }
 }

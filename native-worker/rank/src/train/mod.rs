@@ -1,6 +1,7 @@
 //! Training: what a step is.
 
 mod batch;
+mod clock;
 pub mod data;
 mod extras;
 mod loss_scale;

@@ -1,23 +1,20 @@
 //! A stage's part of a step: the planner's list, carried out.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::rc::Rc;
 
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
 use planner::schedule::{self, Action, ActionKind, Payload, Pipeline, StageStep, Transfer};
-use planner::wire::{Trace, TracedStep};
 use tch::Tensor;
 
-use super::step::{Clock, Trainer};
+use super::clock::{Clock, Traced};
+use super::step::Trainer;
 use crate::collectives::{Collectives, Expected, GroupId};
 use crate::model::Made;
 use crate::state::units::Units;
 use crate::tape::{Deferred, Place, Tape, TensorParallel};
-
-/// Steps of a schedule that one record keeps; the longest takes some 110 bytes of a record's 256 KiB.
-const MAX_TRACED: usize = 2000;
 
 /// What a rank's stage does in every step.
 pub(super) struct Stage {
@@ -36,7 +33,7 @@ pub(super) struct Ran {
     /// The most bytes that were saved between forward and backward.
     pub(super) activations: u64,
     /// What was done when.
-    pub(super) trace: Trace,
+    pub(super) trace: Traced,
 }
 
 /// A chunk of a micro batch between its forward and its backward.
@@ -112,8 +109,7 @@ impl Stage {
     /// # Errors
     /// When anything fails.
     pub(super) fn run(&self, trainer: &Trainer<'_>, step: u64, clock: &mut Clock<'_>) -> anyhow::Result<Ran> {
-        let start = Instant::now();
-        let mut trace = Trace { step, stage: self.stage, steps: Vec::new(), left_out: 0 };
+        let mut trace = Traced::new(step, self.stage, clock.now()?);
         let mut running = Running {
             stage: self,
             trainer,
@@ -136,20 +132,16 @@ impl Stage {
                 .count();
             let (did, after) = left.split_at(messages.max(1));
             left = after;
-            let began = start.elapsed().as_secs_f64();
+            let began = Rc::new(clock.now()?);
             match first {
                 StageStep::Send(_) | StageStep::Expect(_) => running.exchange(did, clock)?,
                 StageStep::Receive(transfer) => running.receive(transfer, clock)?,
                 StageStep::Compute(action) => running.compute(action, clock)?,
             }
             // To expect takes no time, and goes with the send before it.
-            let seconds = start.elapsed().as_secs_f64() - began;
+            let ended = Rc::new(clock.now()?);
             for did in did.iter().filter(|did| !matches!(did, StageStep::Expect(_))) {
-                if trace.steps.len() < MAX_TRACED {
-                    trace.steps.push(TracedStep { did: *did, start: began, seconds });
-                } else {
-                    trace.left_out += 1;
-                }
+                trace.add(*did, &began, &ended);
             }
         }
         if let Some(units) = trainer.state.units() {

@@ -30,6 +30,23 @@ pub struct Reduction<'a> {
     extras: Extras<'a>,
 }
 
+/// What a step comes to: of each rank the sum of its losses, and of the squares of the gradients that it speaks for.
+pub struct Totals {
+    losses: BTreeMap<u64, f64>,
+    squares: BTreeMap<u64, f64>,
+}
+
+impl Totals {
+    /// The norm of the whole model's gradient, every element counted by the one rank that speaks for it; or whose gradient is
+    /// not a number.
+    pub fn gradient_norm(&self) -> Result<f64, NotFinite> {
+        match self.squares.iter().find(|(_, squares)| !squares.is_finite()) {
+            Some((&rank, &squares)) => Err(NotFinite { rank, squares }),
+            None => Ok(self.squares.values().sum::<f64>().sqrt()),
+        }
+    }
+}
+
 /// A gradient that overflowed, or is no number.
 pub struct NotFinite {
     /// The first rank of which this is so.
@@ -51,11 +68,11 @@ impl<'a> Reduction<'a> {
     /// The mean loss, from one rank of each tensor-parallel group; which rank's is not a number, if one's is not.
     ///
     /// # Errors
-    /// When the collective fails, or a loss is not a number.
-    pub fn global_loss(&self, step: u64, loss_sum: f64, tokens: u64) -> anyhow::Result<f64> {
+    /// When a loss is not a number.
+    pub fn mean_loss(&self, totals: &Totals, step: u64, tokens: u64) -> anyhow::Result<f64> {
         // Of none that counts it is 0.
         let tokens = tokens.max(1);
-        let all = self.every_ranks(loss_sum)?;
+        let all = &totals.losses;
         if let Some((&rank, &loss)) = all.iter().find(|(_, loss)| !loss.is_finite()) {
             return Err(not_finite("loss", loss, step, rank).into());
         }
@@ -164,13 +181,32 @@ impl<'a> Reduction<'a> {
         Ok(())
     }
 
-    /// The norm of the whole model's gradient, every element counted by the one rank that speaks for it; or whose gradient is
-    /// not a number. All ranks get the same.
+    /// Sums of losses and of squares of gradients, where they are asked for, of every rank: all ranks get the same. It is the one
+    /// time in a step that the host waits for the device, which has added them up.
     ///
     /// # Errors
     /// When a collective fails.
-    pub fn gradient_norm(&self, state: &State) -> anyhow::Result<Result<f64, NotFinite>> {
-        // Added up on the device and read once.
+    pub fn totals(&self, loss_sum: Option<Tensor>, state: Option<&State>) -> anyhow::Result<Totals> {
+        let squares = state.map_or(Ok(None), |state| self.squares(state))?;
+        let (has_loss, has_squares) = (loss_sum.is_some(), squares.is_some());
+        let sums: Vec<Tensor> = loss_sum.into_iter().chain(squares).collect();
+        let mut read = match sums.as_slice() {
+            [] => Vec::new(),
+            sums => Vec::<f64>::try_from(Tensor::f_stack(sums, 0)?.f_to_device(Device::Cpu)?)?,
+        }
+        .into_iter();
+        let mut taken = |there: bool| there.then(|| read.next()).flatten().unwrap_or(0.0);
+        let mine = [taken(has_loss), taken(has_squares)];
+        let all = self.gathered(&mine)?;
+        let of_each = |place: usize| {
+            let numbers = all.iter().skip(place).step_by(mine.len()).copied();
+            self.ranks().iter().copied().zip(numbers).collect()
+        };
+        Ok(Totals { losses: of_each(0), squares: of_each(1) })
+    }
+
+    /// The sum of squares of the gradients that this rank speaks for, on the device.
+    fn squares(&self, state: &State) -> anyhow::Result<Option<Tensor>> {
         let mut squares: Option<Tensor> = None;
         for parameter in &state.parameters {
             if !state.answers_for(parameter, self.world)? {
@@ -186,12 +222,7 @@ impl<'a> Reduction<'a> {
                 });
             }
         }
-        let squares = squares.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
-        let all = self.every_ranks(squares)?;
-        Ok(match all.iter().find(|(_, squares)| !squares.is_finite()) {
-            Some((&rank, &squares)) => Err(NotFinite { rank, squares }),
-            None => Ok(all.values().sum::<f64>().sqrt()),
-        })
+        Ok(squares)
     }
 
     /// Sums numbers over replicas, of which each rank knows those of its own.
@@ -213,11 +244,6 @@ impl<'a> Reduction<'a> {
             }
         }
         Ok(sums)
-    }
-
-    /// One number of every rank.
-    fn every_ranks(&self, number: f64) -> anyhow::Result<BTreeMap<u64, f64>> {
-        Ok(self.ranks().iter().copied().zip(self.gathered(&[number])?).collect())
     }
 
     fn ranks(&self) -> &[u64] {

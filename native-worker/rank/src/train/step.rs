@@ -1,6 +1,5 @@
 //! One step: micro batches forward and backward, gradients summed over ranks, clipped, applied.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Step, Trace};
 use tch::{Device, Kind, Tensor};
 
 use super::batch::Form;
+use super::clock::{Clock, Marks, Measured};
 use super::data::{Data, Ends, ReadAhead, StepTokens};
 use super::loss_scale::Scaler;
 use super::optimizer::{Update, update};
@@ -62,6 +62,8 @@ pub struct Trainer<'a> {
     before: (u64, u64),
     /// Live bytes of the rank at rest, which every step must return to.
     pub(super) at_rest: u64,
+    /// Times of a device; none on a CPU.
+    marks: Option<Marks>,
     /// The same as a GPU's allocator counts them; none before the first step, and on a CPU.
     at_rest_on_gpu: Option<u64>,
 }
@@ -136,57 +138,6 @@ impl HeldOut {
     /// The first sequence of a replica's micro batch.
     fn first(&self, replica: u64, replicas: u64, microbatch: u64) -> u64 {
         (microbatch * replicas + replica) * self.form.rows
-    }
-}
-
-/// Seconds and peaks by phase.
-pub(super) struct Clock<'a> {
-    tracker: &'a Tracker,
-    phases: BTreeMap<String, f64>,
-    peaks: BTreeMap<String, u64>,
-    peak: Reading,
-}
-
-impl<'a> Clock<'a> {
-    fn new(tracker: &'a Tracker) -> Clock<'a> {
-        tracker.reset_peak();
-        Clock { tracker, phases: BTreeMap::new(), peaks: BTreeMap::new(), peak: Reading::default() }
-    }
-
-    /// Runs a phase; the time of its collectives is theirs.
-    pub(super) fn time<T>(
-        &mut self,
-        world: &dyn Collectives,
-        phase: &str,
-        run: impl FnOnce() -> anyhow::Result<T>,
-    ) -> anyhow::Result<T> {
-        if !self.tracker.measures() {
-            return run();
-        }
-        self.note_peak(None);
-        let start = Instant::now();
-        let result = run();
-        let mut own = start.elapsed().as_secs_f64();
-        for (kind, seconds) in world.take_seconds() {
-            own -= seconds;
-            *self.phases.entry(kind).or_default() += seconds;
-        }
-        *self.phases.entry(phase.to_owned()).or_default() += own.max(0.0);
-        self.note_peak(Some(phase));
-        result
-    }
-
-    /// Takes the peak since the last time into account, for a phase if it was one's, and starts a new one.
-    fn note_peak(&mut self, phase: Option<&str>) {
-        let reading = self.tracker.read();
-        self.tracker.reset_peak();
-        if reading.peak > self.peak.peak {
-            self.peak = reading;
-        }
-        if let Some(phase) = phase {
-            let highest = self.peaks.entry(phase.to_owned()).or_default();
-            *highest = (*highest).max(reading.peak);
-        }
     }
 }
 
@@ -281,6 +232,7 @@ impl<'a> Trainer<'a> {
             replica,
             before,
             at_rest,
+            marks: Marks::of(device, tracker)?,
             at_rest_on_gpu: None,
         })
     }
@@ -330,28 +282,29 @@ impl<'a> Trainer<'a> {
     ) -> anyhow::Result<StepResult> {
         let start = Instant::now();
         self.world.take_seconds();
-        let mut clock = Clock::new(self.tracker);
+        self.world.take_work();
+        // Not the trainer's meanwhile, which is changed below.
+        let marks = self.marks.take();
+        let mut clock = Clock::new(self.tracker, marks.as_ref());
         self.state.zero_gradients()?;
         clock.time(self.world, "data", || self.take_tokens(step))?;
         let Ran { loss_sum, activations, trace } = self.stage.run(self, step, &mut clock)?;
         let world = self.world;
-        let loss = clock.time(world, "forward", || {
-            let loss_sum = loss_sum.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
-            self.reduction.global_loss(step, loss_sum, self.counted.first().copied().unwrap_or(0))
-        })?;
-        drop(loss_sum);
         clock.time(world, "optimizer", || self.reduction.reduce_gradients(&self.state))?;
         reduced(self)?;
         world.note(&format!("updating weights in step {step}"));
         let run = &self.plan.run;
         let (lr, optimizer) = (run.learning_rate(step), &self.plan.training.optimizer);
         let (scale, scales) = (self.scaler.scale(), self.scaler.scales());
-        let grad_norm = clock.time(world, "optimizer", || {
-            let norm = match self.reduction.gradient_norm(&self.state)? {
+        let (loss, grad_norm) = clock.time(world, "optimizer", || {
+            let totals = self.reduction.totals(loss_sum, Some(&self.state))?;
+            let counted = self.counted.first().copied().unwrap_or(0);
+            let loss = self.reduction.mean_loss(&totals, step, counted)?;
+            let norm = match totals.gradient_norm() {
                 Ok(norm) => norm / scale,
                 Err(_) if scales => {
                     self.model.end_step(world)?;
-                    return Ok(None);
+                    return Ok((loss, None));
                 }
                 Err(NotFinite { rank, squares }) => {
                     return Err(not_finite("gradient", squares, step, rank).into());
@@ -371,7 +324,7 @@ impl<'a> Trainer<'a> {
             update(&self.state, settings, self.plan, world)?;
             self.reduction.gather_weights(&self.state)?;
             self.model.end_step(world)?;
-            Ok(Some(norm))
+            Ok((loss, Some(norm)))
         })?;
         if !self.scaler.note(grad_norm.is_none()) {
             let why = format!(
@@ -380,8 +333,9 @@ impl<'a> Trainer<'a> {
             );
             return Err(WouldRepeat(why).into());
         }
-        clock.note_peak(None);
-        let memory = self.measured(step, activations, &clock.peak)?;
+        let Measured { phases, peaks: phase_peaks, peak } = clock.end()?;
+        self.marks = marks;
+        let memory = self.measured(step, activations, &peak)?;
         let record = Step {
             step,
             loss,
@@ -391,13 +345,13 @@ impl<'a> Trainer<'a> {
             lr,
             tokens: self.tokens(),
             seconds: start.elapsed().as_secs_f64(),
-            phases: clock.phases,
-            phase_peaks: clock.peaks,
+            phases,
+            phase_peaks,
             memory,
             // Its speed is by the whole plan, of which this is one rank's view.
             ..Step::default()
         };
-        Ok(StepResult { record, trace })
+        Ok(StepResult { record, trace: trace.read() })
     }
 
     /// The loss on data that is held out, where the plan asks for one after this step.
@@ -409,11 +363,11 @@ impl<'a> Trainer<'a> {
         let Some(held_out) = self.held_out.as_ref().filter(|_| due) else { return Ok(None) };
         let start = Instant::now();
         self.world.note(&format!("evaluating after step {step}"));
-        let mut clock = Clock::new(self.tracker);
+        let mut clock = Clock::new(self.tracker, None);
         let ran = held_out.stage.run(self, step, &mut clock)?;
-        let loss_sum = ran.loss_sum.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
         let counted = self.counted_of(held_out)?;
-        let loss = self.reduction.global_loss(step, loss_sum, counted)?;
+        let totals = self.reduction.totals(ran.loss_sum, None)?;
+        let loss = self.reduction.mean_loss(&totals, step, counted)?;
         let tokens = held_out.sequences * self.plan.training.seq_len;
         Ok(Some(Evaluated { step, loss, tokens, seconds: start.elapsed().as_secs_f64() }))
     }

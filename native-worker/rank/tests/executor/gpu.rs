@@ -1,10 +1,11 @@
 //! What ranks do on GPUs, on GPUs of host memory (tests/fake_gpu): the same training as on the CPU, nothing read or written
-//! that no event orders, and no byte leaked.
+//! that no event orders, no byte leaked, times by the GPU's clock, and the host waits no oftener than is said here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use planner::wire::Event;
 use serde_json::{Value, json};
 
 use crate::harness::{PATIENCE, Run, Start, free_port, set, tiny};
@@ -124,6 +125,51 @@ fn shards() {
     check(2, 1, same, with("runtime", "fsdp2"));
 }
 
+/// How often the hosts of a plan's ranks waited for their GPUs in so many steps of so many sequences.
+fn waits(plan: &Value, steps: u64, sequences: u64) -> u64 {
+    let mut plan = plan.clone();
+    set(&mut plan, "run.steps", steps);
+    set(&mut plan, "training.global_batch_size", sequences);
+    let mut run = start(&plan, &[], &[]);
+    run.succeed();
+    let names = std::fs::read_dir(run.folder()).unwrap().map(|entry| entry.unwrap().path());
+    let calls = names.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("calls."));
+    let of = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+    let waits = |text: String| text.lines().filter(|line| line.starts_with("sync ")).count() as u64;
+    calls.map(of).map(waits).sum()
+}
+
+/// How often a rank's host waits in a step, and for each micro batch besides.
+#[track_caller]
+fn check_waits(plan: &Value, in_a_step: u64, in_a_microbatch: u64) {
+    let ranks = plan["cluster"]["gpus_per_node"].as_u64().unwrap();
+    let replicas = if plan["layout"]["pp"].is_null() { ranks } else { 1 };
+    let (few, more, larger) = (waits(plan, 2, 8), waits(plan, 4, 8), waits(plan, 2, 16));
+    // What steps don't have in common is at the start.
+    assert_eq!(larger - few, 2 * 8 / replicas * in_a_microbatch * ranks, "for micro batches");
+    assert_eq!(more - few, 2 * (in_a_step + 8 / replicas * in_a_microbatch) * ranks, "for steps");
+}
+
+#[test]
+fn the_host_waits_once_a_step_and_never_for_a_micro_batch() {
+    check_waits(&tiny(1, 1), 1, 0);
+    let mut stages = tiny(2, 1);
+    set(&mut stages, "layout.pp", 2);
+    check_waits(&stages, 1, 0);
+    let mut shards = tiny(2, 1);
+    set(&mut shards, "runtime", "fsdp2");
+    check_waits(&shards, 1, 0);
+}
+
+#[test]
+fn with_experts_the_host_waits_once_more_for_each_layer() {
+    // Both layers have experts, and a bias that follows the step's counts.
+    let mut plan = tiny(2, 1);
+    experts("aux_loss")(&mut plan);
+    set(&mut plan, "layout.ep", 2);
+    check_waits(&plan, 1 + 2, 2);
+}
+
 #[test]
 fn a_forgotten_event_is_found() {
     let mut plan = tiny(2, 1);
@@ -135,5 +181,34 @@ fn a_forgotten_event_is_found() {
             finished.iter().any(|rank| !rank.success && rank.stderr.contains("as no event is between them")),
             "{forgets}: {finished:?}"
         );
+    }
+}
+
+#[test]
+fn phases_and_actions_are_told_by_the_gpus_clock() {
+    let mut plan = tiny(2, 1);
+    set(&mut plan, "layout.pp", 2);
+    let factor = 1000.0;
+    let mut run = start(&plan, &[], &[("FAKE_GPU_CLOCK", "1000")]);
+    run.succeed();
+    for rank in 0..2 {
+        let steps = run.steps(rank);
+        for phase in ["forward", "backward", "comm.receive"] {
+            assert!(steps.iter().all(|step| step.phases[phase] > 0.0), "{phase} in {steps:?}");
+        }
+        // One step's update is told with the next.
+        assert!(steps[1].phases["optimizer"] > 0.0, "{steps:?}");
+        // By the host's clock all phases together are no longer than the steps.
+        let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
+        let told: f64 = steps.iter().flat_map(|step| step.phases.values()).sum();
+        assert!(told > seconds && told < factor * seconds, "{told} of {seconds} s: {steps:?}");
+        let traces = run.records(rank).into_iter();
+        let traces = traces
+            .filter_map(|record| if let Event::Trace(trace) = record.event { Some(trace) } else { None });
+        for (trace, step) in traces.zip(&steps) {
+            let last = trace.steps.last().unwrap();
+            let told = last.start + last.seconds;
+            assert!(told > step.seconds && told < factor * step.seconds, "{told} of {step:?}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use planner::layout::{Group, GroupKind};
 use tch::{Device, Kind, Tensor};
 
 use super::host::HostCollectives;
-use super::{Collective, Collectives, Expected, Form, GroupId, Name, WAITING};
+use super::{Collective, Collectives, Expected, Form, GroupId, Name};
 use crate::sys::cuda::{DEFAULT, Span, Stream};
 use crate::sys::nccl::{Call, Communicator, Flight, ID_BYTES, Nccl};
 use watch::{Pending, Watch};
@@ -49,7 +49,8 @@ pub struct NcclCollectives {
     lanes: BTreeMap<(usize, usize), Lane>,
     entered: RefCell<Vec<u64>>,
     flights: RefCell<VecDeque<(Name, Flight)>>,
-    seconds: RefCell<BTreeMap<String, f64>>,
+    /// What nobody has taken the time of.
+    work: RefCell<Vec<(Name, Arc<Span>)>>,
     watch: Watch,
 }
 
@@ -70,7 +71,7 @@ impl NcclCollectives {
             communicators,
             lanes,
             flights: RefCell::default(),
-            seconds: RefCell::default(),
+            work: RefCell::default(),
             watch,
         })
     }
@@ -116,23 +117,21 @@ impl NcclCollectives {
         // The watch may have aborted the communicator under the call: then it knows why.
         let flight = flight.map_err(|error| self.watch.failure().map_or(error, anyhow::Error::msg))?;
         let work = flight.span().clone();
+        // A message takes no time of the rank's but that which is waited for it.
+        if name != Name::Exchange {
+            self.work.borrow_mut().push((name, work.clone()));
+        }
         self.watch.add(Pending { what, group, number, ranks, since: Instant::now(), work: work.clone() });
         self.flights.borrow_mut().push_back((name, flight));
         Ok(work)
     }
 
-    /// Lets go of what is done, and counts its time.
+    /// Lets go of what is done.
     fn collect(&self) -> anyhow::Result<()> {
         let mut flights = self.flights.borrow_mut();
         let mut left = VecDeque::with_capacity(flights.len());
         while let Some((name, flight)) = flights.pop_front() {
-            if flight.span().done()? {
-                // A message takes no time of the rank's but that which is waited for it.
-                if name != Name::Exchange {
-                    let seconds = flight.span().seconds();
-                    *self.seconds.borrow_mut().entry(format!("comm.{}", name.name())).or_default() += seconds;
-                }
-            } else {
+            if !flight.span().done()? {
                 left.push_back((name, flight));
             }
         }
@@ -323,7 +322,9 @@ impl Collectives for NcclCollectives {
         let wait = self.nccl.cuda.begin(DEFAULT)?;
         work.hold_default()?;
         wait.end(DEFAULT)?;
-        self.flights.borrow_mut().push_back((Name::Receive, Flight::of(wait)));
+        let wait = Flight::of(wait);
+        self.work.borrow_mut().push((Name::Receive, wait.span().clone()));
+        self.flights.borrow_mut().push_back((Name::Receive, wait));
         if self.device == Device::Cpu {
             self.wait_for_all()?;
         }
@@ -336,14 +337,13 @@ impl Collectives for NcclCollectives {
     }
 
     fn take_seconds(&self) -> BTreeMap<String, f64> {
+        self.host.take_seconds()
+    }
+
+    fn take_work(&self) -> Vec<(Name, Arc<Span>)> {
         // A failure is told by the next collective.
         let _ = self.collect();
-        let mut seconds = self.seconds.take();
-        for (name, more) in self.host.take_seconds() {
-            debug_assert!(name == WAITING || name.starts_with("comm."));
-            *seconds.entry(name).or_default() += more;
-        }
-        seconds
+        self.work.take()
     }
 
     fn note(&self, doing: &str) {

@@ -5,8 +5,10 @@ use std::cell::RefCell;
 use planner::model::{Balance, Routing};
 use tch::{Device, Kind, Tensor};
 
+use super::dispatch::counted;
 use super::router::Tokens;
 use crate::collectives::{Collectives, GroupId, Reduce};
+use crate::device::bring;
 
 /// The groups over which the tokens of a layer are spread.
 #[derive(Debug, Clone, Copy)]
@@ -21,15 +23,16 @@ pub struct TokenGroups {
     pub experts: [GroupId; 3],
 }
 
-/// Counts of one layer, kept on the host: the planner counts no bytes for them.
+/// Counts of one layer; the planner counts no bytes for them. They are where tokens are until a step ends, as the host would
+/// wait in every micro batch to read them.
 pub struct Balancer {
     groups: TokenGroups,
     /// Added to scores when experts are chosen; none for a router without it.
     bias: RefCell<Option<Vec<f64>>>,
     /// Tokens of each expert in this step, on this rank.
-    tokens: RefCell<Vec<f64>>,
+    tokens: RefCell<Option<Tensor>>,
     /// Tokens of each expert in the micro batches of this step so far, on all ranks, and how many those are.
-    so_far: RefCell<(Vec<f64>, u64)>,
+    so_far: RefCell<Option<(Tensor, u64)>>,
 }
 
 /// What the balancing loss multiplies summed shares by: of each expert, or of each expert for each sequence.
@@ -67,8 +70,8 @@ impl Balancer {
         Balancer {
             groups,
             bias: RefCell::new(biased.then(|| vec![0.0; experts])),
-            tokens: RefCell::new(vec![0.0; experts]),
-            so_far: RefCell::new((vec![0.0; experts], 0)),
+            tokens: RefCell::default(),
+            so_far: RefCell::default(),
         }
     }
 
@@ -84,7 +87,7 @@ impl Balancer {
     pub fn bias(&self, like: &Tensor) -> anyhow::Result<Option<Tensor>> {
         let bias = self.bias.borrow();
         let Some(bias) = bias.as_ref() else { return Ok(None) };
-        Ok(Some(Tensor::f_from_slice(bias)?.f_to_device(like.device())?.f_to_kind(like.kind())?))
+        Ok(Some(bring(&Tensor::f_from_slice(bias)?, like.device())?.f_to_kind(like.kind())?))
     }
 
     /// The bias; none for a router without it.
@@ -106,13 +109,13 @@ impl Balancer {
     /// # Errors
     /// When libtorch fails.
     pub fn count(&self, chosen: &Tensor) -> anyhow::Result<()> {
-        if self.bias.borrow().is_none() {
-            return Ok(());
-        }
+        let Some(experts) = self.bias.borrow().as_ref().map(Vec::len) else { return Ok(()) };
+        let counts = counted(chosen, i64::try_from(experts)?)?;
         let mut tokens = self.tokens.borrow_mut();
-        let counts = chosen.f_view([-1])?.f_bincount(None::<&Tensor>, i64::try_from(tokens.len())?)?;
-        let counts: Vec<i64> = Vec::try_from(counts.f_to_device(Device::Cpu)?)?;
-        tokens.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count as f64);
+        *tokens = Some(match tokens.take() {
+            Some(sum) => sum.f_add(&counts)?,
+            None => counts,
+        });
         Ok(())
     }
 
@@ -126,6 +129,7 @@ impl Balancer {
         &self,
         world: &dyn Collectives,
         map: &Tensor,
+        top_k: i64,
         routing: &Routing,
         tokens: &Tokens<'_>,
     ) -> anyhow::Result<Option<Fractions>> {
@@ -147,20 +151,21 @@ impl Balancer {
         }
         let sequences = apart.unwrap_or(1) as f64;
         let all = local as f64 * ranks as f64 / sequences;
-        let top_k = map.f_sum(Kind::Double)?.f_double_value(&[])? / local as f64;
-        let factor = experts as f64 * routing.aux_coefficient / (top_k * all * all * sequences);
+        let factor = experts as f64 * routing.aux_coefficient / (top_k as f64 * all * all * sequences);
         Ok(Some(Fractions { factors: counts.f_mul_scalar(factor)?, sequences: apart }))
     }
 
     /// The mean of these counts and those of the step's micro batches before.
     fn average(&self, counts: &Tensor) -> anyhow::Result<Tensor> {
         let mut so_far = self.so_far.borrow_mut();
-        let here: Vec<f64> = Vec::try_from(counts.f_to_device(Device::Cpu)?.f_to_kind(Kind::Double)?)?;
-        so_far.1 += 1;
-        let number = so_far.1 as f64;
-        so_far.0.iter_mut().zip(here).for_each(|(sum, count)| *sum += count);
-        let mean: Vec<f64> = so_far.0.iter().map(|sum| sum / number).collect();
-        Ok(Tensor::f_from_slice(&mean)?.f_to_device(counts.device())?.f_to_kind(counts.kind())?)
+        let here = counts.f_to_kind(Kind::Double)?;
+        let (sum, number) = match so_far.take() {
+            Some((sum, number)) => (sum.f_add(&here)?, number + 1),
+            None => (here, 1),
+        };
+        let mean = sum.f_div_scalar(number as f64)?.f_to_kind(counts.kind())?;
+        *so_far = Some((sum, number));
+        Ok(mean)
     }
 
     /// Ends a step: moves the bias towards experts with fewer tokens than the mean (Megatron-Core
@@ -169,23 +174,24 @@ impl Balancer {
     /// # Errors
     /// When a collective fails.
     pub fn end_step(&self, world: &dyn Collectives, rate: f64) -> anyhow::Result<()> {
-        let mut so_far = self.so_far.borrow_mut();
-        so_far.0.fill(0.0);
-        so_far.1 = 0;
-        let (mut bias, mut tokens) = (self.bias.borrow_mut(), self.tokens.borrow_mut());
+        *self.so_far.borrow_mut() = None;
+        let tokens = self.tokens.borrow_mut().take();
+        let mut bias = self.bias.borrow_mut();
         let Some(bias) = bias.as_mut() else { return Ok(()) };
-        let mut counts = Tensor::f_from_slice(&tokens)?;
+        let mut counts = match tokens {
+            Some(tokens) => tokens.f_to_device(Device::Cpu)?.f_to_kind(Kind::Double)?,
+            None => Tensor::f_zeros([i64::try_from(bias.len())?], (Kind::Double, Device::Cpu))?,
+        };
         for group in self.groups.experts {
             world.all_reduce(group, Reduce::Sum, &mut counts)?;
         }
-        let counts: Vec<f64> = Vec::try_from(counts)?;
+        let counts: Vec<f64> = Vec::try_from(&counts)?;
         let mean = counts.iter().sum::<f64>() / counts.len().max(1) as f64;
         for (bias, count) in bias.iter_mut().zip(counts) {
             if count != mean {
                 *bias += rate * (mean - count).signum();
             }
         }
-        tokens.fill(0.0);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use anyhow::Context;
 use tch::{Device, Kind, Tensor};
 
 use crate::collectives::{Collectives, GroupId};
+use crate::device::bring;
 
 /// The groups of the expert grid.
 #[derive(Clone, Copy)]
@@ -51,26 +52,29 @@ impl<'a> Dispatch<'a> {
         let (members, slices) = (world.size(grid.ep), world.size(grid.etp));
         let flat = chosen.f_view([-1])?;
         let slots = flat.f_argsort_stable(true, 0, false)?;
-        let mine = flat.f_bincount(None::<&Tensor>, experts)?;
+        let mine = counted(&flat, experts)?;
         // How many rows every member of the grid has for every expert: [etp, ep, experts].
         let everyones = gather_counts(world, grid.etp, &gather_counts(world, grid.ep, &mine)?)?;
+        // The one time in a layer that the host waits for the device: how much goes where is the host's to say.
         let counts: Vec<i64> = Vec::try_from(everyones.f_to_device(Device::Cpu)?.f_view([-1])?)?;
-        let mine: Vec<i64> = Vec::try_from(mine.f_to_device(Device::Cpu)?)?;
         let local = count(experts)? / members;
-        let first = world.index(grid.ep)? * local;
+        let (slice, member) = (world.index(grid.etp)?, world.index(grid.ep)?);
+        let first = member * local;
+        let rows_of_all = local * members;
+        let mine = (slice * members + member) * rows_of_all;
+        let mine = counts.get(mine..mine + rows_of_all).context("this rank's own counts")?;
         let sent = mine
             .chunks(local.max(1))
             .map(|chunk| count(chunk.iter().sum()))
             .collect::<Result<Vec<_>, _>>()?;
         // Blocks of rows as they lie after the gather: by slice, source, expert.
         let block = |slice: usize, source: usize, expert: usize| {
-            counts[(slice * members + source) * local * members + first + expert]
+            counts[(slice * members + source) * rows_of_all + first + expert]
         };
         let rows_from =
             |slice: usize, source: usize| (0..local).map(|expert| block(slice, source, expert)).sum::<i64>();
-        let me = world.index(grid.etp)?;
         let received =
-            (0..members).map(|source| count(rows_from(me, source))).collect::<Result<Vec<_>, _>>()?;
+            (0..members).map(|source| count(rows_from(slice, source))).collect::<Result<Vec<_>, _>>()?;
         let gathered = (0..slices)
             .map(|slice| count((0..members).map(|source| rows_from(slice, source)).sum()))
             .collect::<Result<Vec<_>, _>>()?;
@@ -93,7 +97,7 @@ impl<'a> Dispatch<'a> {
                 *rows += length;
             }
         }
-        let by_expert = Tensor::f_from_slice(&by_expert)?.f_to_device(chosen.device())?;
+        let by_expert = bring(&Tensor::f_from_slice(&by_expert)?, chosen.device())?;
         let top_k = chosen.size().last().copied().unwrap_or(1);
         Ok(Dispatch { world, grid, top_k, slots, sent, received, gathered, by_expert, rows })
     }
@@ -198,6 +202,16 @@ impl<'a> Dispatch<'a> {
         }
         Ok(rows)
     }
+}
+
+/// How often each of `experts` experts was chosen. A histogram of libtorch's would have the host read the largest number first.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn counted(chosen: &Tensor, experts: i64) -> anyhow::Result<Tensor> {
+    let flat = chosen.f_reshape([-1])?;
+    let counts = Tensor::f_zeros([experts], (Kind::Int64, chosen.device()))?;
+    Ok(counts.f_scatter_add(0, &flat, &flat.f_ones_like()?)?)
 }
 
 /// The members' counts one after the other.

@@ -5,6 +5,7 @@ use tch::{Kind, Tensor, with_grad};
 
 use super::balance::{Balancer, Fractions};
 use crate::collectives::Collectives;
+use crate::device::bring;
 use crate::model::functions::{exact, flat};
 use crate::sys;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
@@ -124,7 +125,7 @@ impl Router {
                 turns.extend((first..first + self.top_k).map(|turn| turn % experts));
             }
         }
-        Ok(Tensor::f_from_slice(&turns)?.f_view([-1, self.top_k])?.f_to_device(like.device())?)
+        bring(&Tensor::f_from_slice(&turns)?.f_view([-1, self.top_k])?, like.device())
     }
 
     /// The experts that the balancing loss counts: the highest of all shares, without groups and bias (Megatron-Core
@@ -141,7 +142,7 @@ impl Router {
         let shares = all_shares(logits, self.routing.score)?;
         let chosen = take_top(&shares, self.top_k)?.1;
         let map = Tensor::f_zeros_like(&shares)?.f_scatter_value(1, &chosen, 1.0)?;
-        self.balancer.fractions(world, &map, &self.routing, tokens)
+        self.balancer.fractions(world, &map, self.top_k, &self.routing, tokens)
     }
 
     /// The loss on the size of logits (Megatron-Core `z_loss_func`): over all ranks that share a sequence, the mean over its
