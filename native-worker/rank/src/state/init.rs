@@ -1,12 +1,14 @@
 //! How parameters start: independent of the layout, so that every layout trains the same model.
 //!
 //! Element `i` of a whole parameter depends on the seed, the parameter's name and `i` alone. A rank computes its own
-//! slice and nothing else. Values are made in fp64 and rounded once.
+//! slice and nothing else. Values are made in fp64 and rounded once, by all cores, where they are copied from.
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use planner::model::Init;
 use planner::shard::ParamShard;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
+
+use crate::sys::cpu_floats_mut;
 
 /// Elements made at a time.
 const CHUNK: u64 = 1 << 22;
@@ -51,6 +53,25 @@ impl Walk<'_> {
             strides[dim - 1] = strides[dim] * shard.shape[dim];
         }
         Walk { shard, strides }
+    }
+
+    /// Makes the slice's elements from `local` on, each from its row of dim 0 and its number in the whole tensor.
+    fn make<T>(&self, mut local: u64, values: &mut [T], value: impl Fn(u64, u64) -> T) {
+        let width = self.shard.local_shape.last().copied().unwrap_or(1).max(1);
+        // Of a vector each element is a row.
+        let rows = u64::from(self.shard.shape.len() == 1);
+        let mut left = values;
+        while !left.is_empty() {
+            // Of what lies together in memory the place is looked for once.
+            let (row, index) = self.whole(local);
+            let together = usize::try_from(width - local % width).unwrap_or(usize::MAX).min(left.len());
+            let (here, after) = left.split_at_mut(together);
+            for (step, number) in (0..).zip(here) {
+                *number = value(row + step * rows, index + step);
+            }
+            local += together as u64;
+            left = after;
+        }
     }
 
     /// Row of dim 0 and number in the whole tensor of the slice's element `local`.
@@ -103,16 +124,29 @@ pub fn fill(shard: &ParamShard, seed: u64, parts: &mut [Part<'_>]) -> anyhow::Re
         Init::Normal(deviation) => deviation,
     };
     let (walk, key) = (Walk::new(shard), key(seed, &shard.name));
-    let value = |local: u64| {
-        let (row, index) = walk.whole(local);
-        // Rows of vocabulary padding belong to no word.
-        if row < shard.unpadded_rows { deviation * normal(key, index) } else { 0.0 }
-    };
+    // Rows of vocabulary padding belong to no word.
+    let value =
+        |row: u64, index: u64| if row < shard.unpadded_rows { deviation * normal(key, index) } else { 0.0 };
     let mut first = parts.iter().map(|part| part.start).min().unwrap_or(end);
+    // What is narrower than fp32 is rounded from it as from fp64: libtorch does so, too.
+    let double = parts.iter().any(|part| part.into.kind() == Kind::Double);
+    let longest = i64::try_from(CHUNK.min(end - first))?;
+    let mut floats = Tensor::f_empty([if double { 0 } else { longest }], (Kind::Float, Device::Cpu))?;
     while first < end {
         let last = end.min(first + CHUNK);
-        let values = Tensor::f_from_slice(&made(first, last, &value))?;
-        debug_assert_eq!(values.kind(), Kind::Double);
+        let count = usize::try_from(last - first)?;
+        let values = if double {
+            let mut values = vec![0.0; count];
+            by_all_cores(&mut values, |from, values| walk.make(first + from, values, value));
+            Tensor::f_from_slice(&values)?
+        } else {
+            let there = cpu_floats_mut(&mut floats).and_then(|floats| floats.get_mut(..count));
+            let there = there.context("a tensor of the host without its elements")?;
+            by_all_cores(there, |from, values| {
+                walk.make(first + from, values, |row, index| value(row, index) as f32)
+            });
+            floats.f_narrow(0, 0, i64::try_from(count)?)?
+        };
         for part in parts.iter_mut() {
             let (from, to) = (first.max(part.start), last.min(part.end()));
             if from < to {
@@ -127,34 +161,25 @@ pub fn fill(shard: &ParamShard, seed: u64, parts: &mut [Part<'_>]) -> anyhow::Re
     Ok(())
 }
 
-/// The numbers from `first` to `last`, by as many threads as the machine has for so many.
-fn made(first: u64, last: u64, value: &(impl Fn(u64) -> f64 + Sync)) -> Vec<f64> {
-    let mut values = vec![0.0; (last - first) as usize];
+/// Has numbers made by as many threads as the machine has for so many; each is given a part, and where it begins.
+fn by_all_cores<T: Send>(values: &mut [T], make: impl Fn(u64, &mut [T]) + Sync) {
     let machine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = machine.min(values.len().div_ceil(PER_THREAD)).max(1);
-    let each = values.len().div_ceil(threads).max(1);
-    let work = |from: u64, values: &mut [f64]| {
-        for (step, number) in values.iter_mut().enumerate() {
-            *number = value(from + step as u64);
-        }
-    };
     if threads == 1 {
-        work(first, &mut values);
-        return values;
+        return make(0, values);
     }
+    let each = values.len().div_ceil(threads).max(1);
     std::thread::scope(|scope| {
         for (part, values) in values.chunks_mut(each).enumerate() {
-            let from = first + (part * each) as u64;
-            scope.spawn(move || work(from, values));
+            let (from, make) = ((part * each) as u64, &make);
+            scope.spawn(move || make(from, values));
         }
     });
-    values
 }
 
 #[cfg(test)]
 mod tests {
     use planner::Plan;
-    use tch::Device;
 
     use super::*;
 
@@ -213,7 +238,33 @@ mod tests {
         let value = |local: u64| normal(3, local);
         let count = 3 * PER_THREAD as u64 + 17;
         let expected: Vec<f64> = (5..5 + count).map(value).collect();
-        assert_eq!(made(5, 5 + count, &value), expected);
+        let mut made = vec![0.0; expected.len()];
+        by_all_cores(&mut made, |from, values| {
+            (5 + from..).zip(values).for_each(|(local, number)| *number = value(local));
+        });
+        assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn narrow_numbers_are_the_wide_ones_rounded() {
+        let shard = shard([2, 1], [5, 4], 8);
+        let wide = filled(&shard).view([-1]);
+        for kind in [Kind::Float, Kind::BFloat16, Kind::Half] {
+            let mut into = Tensor::zeros([20], (kind, Device::Cpu));
+            fill(&shard, 11, &mut [Part { start: 0, into: &mut into }]).unwrap();
+            assert_eq!(into, wide.to_kind(kind), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn each_element_of_a_vector_is_a_row() {
+        let matrix = shard([0, 0], [8, 6], 8);
+        let vector = ParamShard { shape: vec![9], offset: vec![3], local_shape: vec![6], ..matrix };
+        let mut into = Tensor::zeros([6], (Kind::Double, Device::Cpu));
+        fill(&vector, 11, &mut [Part { start: 0, into: &mut into }]).unwrap();
+        let made: Vec<f64> = Vec::try_from(&into).unwrap();
+        let expected = (3..9).map(|row| if row < 7 { 0.5 * normal(key(11, &vector.name), row) } else { 0.0 });
+        assert_eq!(made, expected.collect::<Vec<f64>>());
     }
 
     #[test]
