@@ -2,7 +2,8 @@
 //! machines without a GPU and for several ranks on one GPU.
 //!
 //! NCCL was never run on several GPUs: what is tested is the order of its calls, its aborts and its timeouts, against
-//! a small library of our own with its functions (tests/fake_nccl), whose messages wait until both ends are there.
+//! a small library of our own with its functions (tests/fake_nccl), whose messages wait until both ends are there; and, beside
+//! computing on GPUs of host memory (tests/fake_gpu), that events order all that streams share.
 //!
 //! All ranks create all groups in the planner's order, and enter the collectives of a group in the same order. Messages of
 //! two members go over in the order in which both ends have them (`planner::schedule::steps`).
