@@ -182,6 +182,14 @@ pub trait Collectives {
         Vec::new()
     }
 
+    /// Lets go of tensors that the device has sent or received.
+    ///
+    /// # Errors
+    /// When the device failed.
+    fn let_go(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Notes what this rank is doing, for the others' error messages.
     fn note(&self, doing: &str);
 

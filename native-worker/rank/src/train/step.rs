@@ -77,6 +77,17 @@ fn check_leaks(step: u64, live: u64, at_rest: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Asks again and again for a second: what a device still works with is given back a moment later.
+fn soon(mut so: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    for _ in 0..200 {
+        if so()? {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
 /// Sequences that `step` steps have read, the first of which were before this process.
 fn samples_after(plan: &Plan, (steps, samples): (u64, u64), step: u64) -> u64 {
     samples + step.saturating_sub(steps) * plan.sequences()
@@ -204,6 +215,10 @@ impl<'a> Trainer<'a> {
             Some(_) => reduction.gather_weights(&state)?,
             None => reduction.hand_out_weights(&state)?,
         }
+        soon(|| {
+            world.let_go()?;
+            Ok(tracker.read().live.of(Category::Step) == 0)
+        })?;
         let live = tracker.read().live;
         ensure!(
             live.of(Category::Step) == 0,
@@ -432,13 +447,11 @@ impl<'a> Trainer<'a> {
     fn check_gpu_leaks(&mut self, step: u64) -> anyhow::Result<()> {
         let mut given_out = self.given_out()?;
         let at_rest = *self.at_rest_on_gpu.get_or_insert(given_out);
-        for _ in 0..200 {
-            if given_out <= at_rest {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        soon(|| {
+            self.world.let_go()?;
             given_out = self.given_out()?;
-        }
+            Ok(given_out <= at_rest)
+        })?;
         check_leaks(step, given_out.max(at_rest), at_rest)?;
         self.at_rest_on_gpu = Some(given_out);
         self.at_rest = self.tracker.read().live.total();

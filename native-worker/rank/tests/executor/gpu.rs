@@ -125,6 +125,23 @@ fn shards() {
     check(2, 1, same, with("runtime", "fsdp2"));
 }
 
+#[test]
+fn replicas_with_fewer_slots() {
+    // Rank 3 takes no part.
+    let mut plan = tiny(4, 2);
+    set(&mut plan, "cluster.failed", json!([{"rank": 3}]));
+    let by_cpu = Run::complete(&plan);
+    let mut run = start(&plan, &[], &[]);
+    run.succeed();
+    let (expected, found) = (by_cpu.steps(0), run.steps(0));
+    assert_eq!(expected.len(), found.len());
+    for (expected, found) in expected.iter().zip(&found) {
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-10 * a.abs();
+        assert!(close(expected.loss, found.loss), "{expected:?} and {found:?}");
+        assert!(close(expected.grad_norm, found.grad_norm), "{expected:?} and {found:?}");
+    }
+}
+
 /// How often the hosts of a plan's ranks waited for their GPUs in so many steps of so many sequences.
 fn waits(plan: &Value, steps: u64, sequences: u64) -> u64 {
     let mut plan = plan.clone();
