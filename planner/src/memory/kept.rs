@@ -115,10 +115,14 @@ impl LayerTerms {
         let at = PlanTerms::new(plan);
         let exact = PlanTerms { widths: Widths::plain(plan), ..at };
         let mut layers = vec![Bytes::default(); slots(kinds)];
-        let mut known: Vec<(LayerKind, LayerBytes)> = Vec::with_capacity(kinds.len());
+        let modules = plan.model.mtp_layers;
+        // Those of modules of multi-token prediction are asked for again.
+        let mut known: Vec<(LayerKind, LayerBytes)> = Vec::new();
         for (number, &kind) in kinds.iter().enumerate() {
             let usual = layer(&at, kind);
-            known.push((kind, usual));
+            if modules > 0 {
+                known.push((kind, usual));
+            }
             let plain = if at.widths.quantised { layer(&exact, kind) } else { usual };
             // Where none stay in the compute type, their places may lie beyond the slots.
             for (slot, bytes) in [(number, usual), (kinds.len() + number, plain)] {
@@ -131,7 +135,6 @@ impl LayerTerms {
             let usual = known.iter().find(|(known, _)| *known == kind);
             usual.map_or_else(|| layer(&at, kind), |(_, usual)| *usual)
         };
-        let modules = plan.model.mtp_layers;
         let head_of = |modules: u64| {
             let head = head(&at, modules);
             [head.saved.total().float(), head.transient.float()]
@@ -231,29 +234,32 @@ impl LayerTerms {
 }
 
 /// What routed experts save of each thing that is alive.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ExpertTerms {
-    layers: [f64; SLOTS],
+    /// By slot; none where those of no layer save anything.
+    layers: Vec<f64>,
     module: f64,
 }
 
 impl LayerTerms {
     /// What of these terms is of routed experts; whole layers that are computed again save nothing of theirs.
     pub(crate) fn experts(&self) -> ExpertTerms {
-        let of = |bytes: &Bytes| if self.full { 0.0 } else { bytes.experts };
-        let mut layers = [0.0; SLOTS];
-        layers.iter_mut().zip(&self.layers).for_each(|(experts, layer)| *experts = of(layer));
-        ExpertTerms { layers, module: of(&self.module) }
+        if self.full {
+            return ExpertTerms::default();
+        }
+        let save = self.layers.iter().any(|layer| layer.experts > 0.0);
+        let layers = self.layers.iter().filter(|_| save).map(|layer| layer.experts).collect();
+        ExpertTerms { layers, module: self.module.experts }
     }
 }
 
 impl ExpertTerms {
     /// Each number joined with another's, by the least or the most of the two.
     pub(crate) fn join(&self, other: &ExpertTerms, of: impl Fn(f64, f64) -> f64) -> ExpertTerms {
-        let mut joined = *self;
-        joined.layers.iter_mut().zip(other.layers).for_each(|(mine, theirs)| *mine = of(*mine, theirs));
-        joined.module = of(joined.module, other.module);
-        joined
+        let at = |terms: &ExpertTerms, slot: usize| terms.layers.get(slot).copied().unwrap_or(0.0);
+        let slots = self.layers.len().max(other.layers.len());
+        let layers = (0..slots).map(|slot| of(at(self, slot), at(other, slot))).collect();
+        ExpertTerms { layers, module: of(self.module, other.module) }
     }
 }
 

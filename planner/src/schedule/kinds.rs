@@ -1,8 +1,8 @@
 //! One descriptor a schedule: what it goes with, how its stages lie, how long they wait, and the functions that list and count
 //! its actions. A new schedule is a name in plan files and a row here.
 
-use super::lists::{gpipe, interleaved, interleaved_warmup, one_f_one_b, zb_h1, zbv};
-use super::live::peak_live;
+use super::lists::{each_of_zbv, gpipe, interleaved, interleaved_warmup, one_f_one_b, zb_h1, zbv};
+use super::live::Live;
 use super::{Action, Pipeline};
 use crate::settings::Schedule;
 
@@ -170,7 +170,11 @@ const ZBV: ScheduleKind = ScheduleKind {
     list: zbv,
     // Of fewer micro batches than the V is made for, the list is short and irregular.
     live: |pipeline, stage| match pipeline.microbatches + 1 < 2 * pipeline.stages {
-        true => peak_live(&zbv(pipeline, stage)),
+        true => {
+            let mut live = Live::default();
+            each_of_zbv(pipeline, stage, |action| live.see(&action));
+            live.most
+        }
         false => 2 * pipeline.stages,
     },
     heads: one,

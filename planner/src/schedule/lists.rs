@@ -117,8 +117,9 @@ pub(super) fn zb_h1(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
 }
 
 /// A list under construction: the next micro batch of each kind of action for each of two chunks.
-struct Counted {
-    list: Vec<Action>,
+struct Counted<P> {
+    /// What takes the actions, one after the other.
+    put: P,
     microbatches: u64,
     next: [[u64; 2]; 3],
 }
@@ -128,13 +129,13 @@ const F: usize = 0;
 const B: usize = 1;
 const W: usize = 2;
 
-impl Counted {
+impl<P: FnMut(Action)> Counted<P> {
     /// The next action of a kind on a chunk. Micro batches that the step does not have are counted but not done.
     fn push(&mut self, kind: usize, chunk: usize) {
         let microbatch = self.next[kind][chunk];
         self.next[kind][chunk] += 1;
         if microbatch < self.microbatches {
-            self.list.push(Action { kind: KINDS[kind], microbatch, chunk: chunk as u64 });
+            (self.put)(Action { kind: KINDS[kind], microbatch, chunk: chunk as u64 });
         }
     }
 
@@ -146,10 +147,17 @@ impl Counted {
 
 /// Zero bubble with two chunks in a V, made for at least `2 stages - 1` micro batches; of fewer, the others are left out.
 pub(super) fn zbv(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
+    let mut list = Vec::new();
+    each_of_zbv(pipeline, stage, |action| list.push(action));
+    list
+}
+
+/// Gives the actions of `zbv` one after the other.
+pub(super) fn each_of_zbv(pipeline: &Pipeline, stage: u64, put: impl FnMut(Action)) {
     let Pipeline { stages, microbatches, .. } = *pipeline;
     let planned = microbatches.max(2 * stages - 1);
     let behind = stages.saturating_sub(stage);
-    let mut made = Counted { list: Vec::new(), microbatches, next: [[0; 2]; 3] };
+    let mut made = Counted { put, microbatches, next: [[0; 2]; 3] };
     // Warm-up: chunk 0 until the first micro batch comes back, both in turn, then chunk 1 alone.
     for _ in 0..(2 * behind).saturating_sub(1) {
         made.push(F, 0);
@@ -184,5 +192,4 @@ pub(super) fn zbv(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
             made.push(W, chunk);
         }
     }
-    made.list
 }

@@ -8,18 +8,32 @@
 use super::lists::actions;
 use super::{Action, ActionKind, Pipeline};
 
-/// The most chunks that are live at once in a list.
-pub(crate) fn peak_live(list: &[Action]) -> u64 {
-    let (mut live, mut most) = (0u64, 0);
-    for action in list {
+/// Chunks that are live after some actions of a stage.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Live {
+    now: u64,
+    /// The most at once.
+    pub most: u64,
+}
+
+impl Live {
+    /// The next action.
+    pub(super) fn see(&mut self, action: &Action) {
         match action.kind {
-            ActionKind::Forward => live += 1,
-            ActionKind::Backward | ActionKind::BackwardWeight => live = live.saturating_sub(1),
+            ActionKind::Forward => self.now += 1,
+            ActionKind::Backward | ActionKind::BackwardWeight => self.now = self.now.saturating_sub(1),
             ActionKind::BackwardInput => {}
         }
-        most = most.max(live);
+        self.most = self.most.max(self.now);
     }
-    most
+}
+
+/// The most chunks that are live at once in a list.
+#[cfg(test)]
+pub(crate) fn peak_live(list: &[Action]) -> u64 {
+    let mut live = Live::default();
+    list.iter().for_each(|action| live.see(action));
+    live.most
 }
 
 /// What `peak_live` counts in the list of `stage`, without making the list.

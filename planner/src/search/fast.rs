@@ -523,8 +523,9 @@ impl Grids<'_> {
         };
         let sets: Vec<Cell> = times.sets.iter().zip(layers).map(cell).collect();
         let mut joined = |of: fn(f64, f64) -> f64| {
-            let all = sets.iter().map(|cell| cell.bytes.experts).reduce(|one, other| one.join(&other, of));
-            Saved::new(classes, all.unwrap_or_default(), spare)
+            let mut each = sets.iter().map(|cell| &cell.bytes.experts);
+            let first = each.next().cloned().unwrap_or_default();
+            Saved::new(classes, each.fold(first, |one, other| one.join(other, of)), spare)
         };
         let bytes = [joined(kept::smaller), joined(kept::larger)];
         let known = vec![false; classes];
