@@ -172,7 +172,7 @@ const ZBV: ScheduleKind = ScheduleKind {
     live: |pipeline, stage| match pipeline.microbatches + 1 < 2 * pipeline.stages {
         true => {
             let mut live = Live::default();
-            each_of_zbv(pipeline, stage, |action| live.see(&action));
+            each_of_zbv(pipeline, stage, &mut |action| live.see(&action));
             live.most
         }
         false => 2 * pipeline.stages,

@@ -117,9 +117,9 @@ pub(super) fn zb_h1(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
 }
 
 /// A list under construction: the next micro batch of each kind of action for each of two chunks.
-struct Counted<P> {
+struct Counted<'a> {
     /// What takes the actions, one after the other.
-    put: P,
+    put: &'a mut dyn FnMut(Action),
     microbatches: u64,
     next: [[u64; 2]; 3],
 }
@@ -129,7 +129,7 @@ const F: usize = 0;
 const B: usize = 1;
 const W: usize = 2;
 
-impl<P: FnMut(Action)> Counted<P> {
+impl Counted<'_> {
     /// The next action of a kind on a chunk. Micro batches that the step does not have are counted but not done.
     fn push(&mut self, kind: usize, chunk: usize) {
         let microbatch = self.next[kind][chunk];
@@ -148,12 +148,12 @@ impl<P: FnMut(Action)> Counted<P> {
 /// Zero bubble with two chunks in a V, made for at least `2 stages - 1` micro batches; of fewer, the others are left out.
 pub(super) fn zbv(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
     let mut list = Vec::new();
-    each_of_zbv(pipeline, stage, |action| list.push(action));
+    each_of_zbv(pipeline, stage, &mut |action| list.push(action));
     list
 }
 
 /// Gives the actions of `zbv` one after the other.
-pub(super) fn each_of_zbv(pipeline: &Pipeline, stage: u64, put: impl FnMut(Action)) {
+pub(super) fn each_of_zbv(pipeline: &Pipeline, stage: u64, put: &mut dyn FnMut(Action)) {
     let Pipeline { stages, microbatches, .. } = *pipeline;
     let planned = microbatches.max(2 * stages - 1);
     let behind = stages.saturating_sub(stage);
