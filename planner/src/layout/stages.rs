@@ -110,8 +110,8 @@ fn chunks_of(layout: &Layout, in_order: &[Range<u64>], stage: u64) -> Option<Vec
 pub fn stage_layers(layout: &Layout, layers: u64) -> Option<Vec<u64>> {
     let stages = chunks_of_stages(layout, layers)?;
     let mut counts = vec![0; layout.pp.checked_mul(layout.vpp)? as usize];
-    for (stage, chunks) in stages.into_iter().enumerate() {
-        for (chunk, held) in chunks.into_iter().enumerate() {
+    for (stage, chunks) in stages.iter().enumerate() {
+        for (chunk, held) in chunks.iter().enumerate() {
             let number = virtual_stage(layout.schedule, layout.pp, stage as u64, chunk as u64);
             *counts.get_mut(number as usize)? = held.layers.end - held.layers.start;
         }

@@ -255,10 +255,12 @@ impl LayerTerms {
 
 impl ExpertTerms {
     /// Each number joined with another's, by the least or the most of the two.
-    pub(crate) fn join(&self, other: &ExpertTerms, of: impl Fn(f64, f64) -> f64) -> ExpertTerms {
-        let at = |terms: &ExpertTerms, slot: usize| terms.layers.get(slot).copied().unwrap_or(0.0);
-        let slots = self.layers.len().max(other.layers.len());
-        let layers = (0..slots).map(|slot| of(at(self, slot), at(other, slot))).collect();
+    pub(crate) fn join(&self, other: &ExpertTerms, of: fn(f64, f64) -> f64) -> ExpertTerms {
+        let mut layers = self.layers.clone();
+        layers.resize(layers.len().max(other.layers.len()), 0.0);
+        for (slot, mine) in layers.iter_mut().enumerate() {
+            *mine = of(*mine, other.layers.get(slot).copied().unwrap_or(0.0));
+        }
         ExpertTerms { layers, module: of(self.module, other.module) }
     }
 }
@@ -275,7 +277,7 @@ pub(crate) fn smaller(one: f64, other: f64) -> f64 {
 
 impl ClassTerms {
     /// Joins each number with another's, by the least or the most of the two.
-    pub(crate) fn join(&mut self, other: &ClassTerms, of: impl Fn(f64, f64) -> f64) {
+    pub(crate) fn join(&mut self, other: &ClassTerms, of: fn(f64, f64) -> f64) {
         let mut at = 0;
         self.used = self.used.max(other.used).min(COUNTED);
         while at < self.used {

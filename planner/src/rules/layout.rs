@@ -391,8 +391,9 @@ fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
     }
     let together = shape.architecture.layers_together;
     if stages_fit && together > 1 {
-        let chunks = chunks_of_stages(layout, layers).into_iter().flatten().flatten();
-        let parted = chunks.map(|chunk| chunk.layers.start).find(|start| !start.is_multiple_of(together));
+        let stages = chunks_of_stages(layout, layers).unwrap_or_default();
+        let mut starts = stages.iter().flatten().map(|chunk| chunk.layers.start);
+        let parted = starts.find(|start| !start.is_multiple_of(together));
         broken.require(parted.is_none(), "layout.pp", layout.pp, "layers that belong together are on one stage", || {
             format!(
                 "a stage would start at layer {}, in the middle of {together} layers that are one of this family's; take a pp that cuts between them",

@@ -174,8 +174,10 @@ pub(super) fn recomputed_layers(plan: &Plan) -> Vec<u64> {
         return (0..layers).collect();
     }
     let each = plan.training.recompute_layers.unwrap_or(layers);
-    let chunks = chunks_of_stages(&plan.layout, layers).into_iter().flatten().flatten();
-    chunks
+    let stages = chunks_of_stages(&plan.layout, layers).unwrap_or_default();
+    stages
+        .iter()
+        .flatten()
         .flat_map(|chunk| chunk.layers.start..chunk.layers.end.min(chunk.layers.start.saturating_add(each)))
         .collect()
 }
