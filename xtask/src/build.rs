@@ -27,6 +27,13 @@ pub enum Build {
     Full,
 }
 
+impl Build {
+    /// The profile of all modules of the page, where `index.html` does not say it for each.
+    fn page_profile(self) -> Option<&'static str> {
+        (self == Build::Quick).then_some(QUICK_PAGE)
+    }
+}
+
 /// The profile of `Cargo.toml` that makes a page soon.
 const QUICK_PAGE: &str = "page-quick";
 
@@ -64,22 +71,35 @@ pub fn everything(place: &Place, build: Build) -> Result<Torch> {
     rank(place)
 }
 
-/// Builds the page into `dist/`, unless nothing that it is made of has changed since. A full one will do for a quick one.
-pub fn page(place: &Place, build: Build) -> Result<()> {
+/// Builds the page into `dist/`, unless nothing that it is made of has changed since. A full one will do for a quick one; which it
+/// is.
+pub fn page(place: &Place, build: Build) -> Result<Build> {
     let stamp = |name: &str| Stamp::at(place.programs().join(name));
     let (full, quick) = (stamp(".page"), stamp(".page-quick"));
     let product = place.root.join("dist").join("index.html");
     let _lock = place.lock_target(Target::Wasm)?;
     let inputs = PAGE_INPUTS.map(|input| place.root.join(input));
     let is_fresh = |stamp: &Stamp| stamp.is_fresh(&product, &inputs);
-    if is_fresh(&full) || (build == Build::Quick && is_fresh(&quick)) {
-        return Ok(());
+    if is_fresh(&full) {
+        return Ok(Build::Full);
+    }
+    if build == Build::Quick && is_fresh(&quick) {
+        return Ok(Build::Quick);
     }
     tools::wasm_target(place)?;
     let stamp = if build == Build::Quick { quick } else { full };
     let started = SystemTime::now();
     timed("building the page", || modules(place, build).and_then(|()| assemble(place, build)))?;
-    stamp.write(started, &product)
+    stamp.write(started, &product)?;
+    Ok(build)
+}
+
+/// Fails where more is sent of the page in `dist/` than `web/size.toml` allows.
+pub fn page_size(place: &Place, build: Build) -> Result<()> {
+    let _lock = place.lock_target(Target::Wasm)?;
+    let mut builder = page_builder(place);
+    builder.arg("check").arg(&place.root).arg(place.root.join("dist")).args(build.page_profile());
+    process::run(&mut builder)
 }
 
 /// Compiles the page's modules. The caller holds the lock of their folder.
@@ -100,14 +120,17 @@ fn modules(place: &Place, build: Build) -> Result<()> {
 
 /// Makes the page of its modules. The caller holds the lock of their folder.
 fn assemble(place: &Place, build: Build) -> Result<()> {
-    // Compiled in the same folder: the native one may be another's for minutes.
+    let mut builder = page_builder(place);
+    builder.arg("make").arg(&place.root).arg(place.target(Target::Wasm).join(tools::WASM));
+    builder.arg(place.root.join("dist")).args(build.page_profile());
+    process::run(&mut builder)
+}
+
+/// The program that makes pages, compiled where their modules are: the native folder may be another's for minutes.
+fn page_builder(place: &Place) -> Command {
     let mut builder = cargo(place, Target::Wasm);
     builder.args(["run", "--quiet", "--package", "page-builder", "--"]);
-    builder.arg(&place.root).arg(place.target(Target::Wasm).join(tools::WASM)).arg(place.root.join("dist"));
-    if build == Build::Quick {
-        builder.arg(QUICK_PAGE);
-    }
-    process::run(&mut builder)
+    builder
 }
 
 /// Trunk with its surroundings, for a command that builds.

@@ -1,8 +1,10 @@
 //! A folder to work in, a fake rank, a fake Python, and ways to run `shardplan` and read what it left.
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use planner::wire::{Event, Outcome, Record, Step, encode_record};
@@ -92,13 +94,12 @@ impl Workshop {
 
     /// Runs `shardplan` with these arguments.
     pub fn ask(&self, arguments: &[&str]) -> Answer {
-        Answer::of(self.shardplan().args(arguments).output().expect("shardplan runs"))
+        Answer::soon(self.shardplan().args(arguments))
     }
 
     /// Runs the tiny plan with ranks that do `fake`.
     pub fn run(&self, fake: &str) -> Answer {
-        let output = self.shardplan().args(["run", "tiny.json", "--json"]).env("FAKE", fake).output();
-        Answer::of(output.expect("shardplan runs"))
+        Answer::soon(self.shardplan().args(["run", "tiny.json", "--json"]).env("FAKE", fake))
     }
 
     /// The only run's folder.
@@ -131,6 +132,31 @@ impl Answer {
             stdout: String::from_utf8(output.stdout).expect("UTF-8"),
             stderr: String::from_utf8(output.stderr).expect("UTF-8"),
         }
+    }
+
+    /// Runs a command whose output goes into pipes; one that hangs is ended, and fails the test with what it had printed.
+    pub fn soon(command: &mut Command) -> Self {
+        let mut child = command.spawn().expect("the command starts");
+        let stdout = read_aside(child.stdout.take().expect("a pipe"));
+        let stderr = read_aside(child.stderr.take().expect("a pipe"));
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match child.try_wait().expect("a child") {
+                Some(status) => break Some(status),
+                None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+                None => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    break None;
+                }
+            }
+        };
+        let (stdout, stderr) = (stdout.join().expect("stdout"), stderr.join().expect("stderr"));
+        let Some(status) = status else {
+            let printed = [&stdout, &stderr].map(|bytes| String::from_utf8_lossy(bytes));
+            panic!("{command:?} hangs; it printed {printed:?}");
+        };
+        Answer::of(Output { status, stdout, stderr })
     }
 
     pub fn json(&self) -> serde_json::Value {
@@ -170,6 +196,15 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Reads a pipe to its end on a thread of its own.
+fn read_aside(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("a pipe");
+        bytes
+    })
 }
 
 /// Ends a process when the test does.

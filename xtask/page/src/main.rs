@@ -21,10 +21,13 @@ use wasm_bindgen_cli_support::Bindgen;
 
 use index::{Index, Link};
 
-const USAGE: &str = "usage: page-builder ROOT MODULES OUTPUT [PROFILE]
+const USAGE: &str = "usage: page-builder make ROOT MODULES PAGE [PROFILE]
+       page-builder check ROOT PAGE [PROFILE]
+make     makes a page, and prints what its files weigh
+check    prints it again, and fails where that is more than web/size.toml allows
 ROOT     the checkout, with index.html
 MODULES  cargo's folder of what is built for wasm32-unknown-unknown
-OUTPUT   the folder of the page; what was there before is replaced when all is made
+PAGE     the folder of the page; what was there before is replaced when all is made
 PROFILE  the profile that all modules were built by; without it each has the one that index.html names";
 
 /// What the page is called in `web/size.toml` when each of its modules has the profile that `index.html` names.
@@ -44,16 +47,40 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Vec<OsString>) -> Result<()> {
-    let (places, profile) = match &arguments[..] {
-        [root, modules, output] => ([root, modules, output], None),
-        [root, modules, output, profile] => {
-            ([root, modules, output], Some(profile.to_str().context("the profile's name is not UTF-8")?))
-        }
+    let Some((what, arguments)) = arguments.split_first() else { bail!("{USAGE}") };
+    let makes = what == "make";
+    ensure!(makes || what == "check", "{USAGE}");
+    let (places, rest) = arguments.split_at_checked(if makes { 3 } else { 2 }).context(USAGE)?;
+    let profile = match rest {
+        [] => None,
+        [profile] => Some(profile.to_str().context("the profile's name is not UTF-8")?),
         _ => bail!("{USAGE}"),
     };
-    let [root, modules, output] = places.map(Path::new);
-    build(root, modules, output, profile)?;
-    size::check(root, output, profile.unwrap_or(FULL))
+    let places: Vec<&Path> = places.iter().map(Path::new).collect();
+    let (root, page) = match places[..] {
+        [root, modules, page] => {
+            build(root, modules, page, profile)?;
+            (root, page)
+        }
+        [root, page] => (root, page),
+        _ => bail!("{USAGE}"),
+    };
+    let within = size::check(root, page, profile.unwrap_or(FULL))?;
+    match within {
+        // Who builds the page to use it can't help its size.
+        Err(over) if makes => notice(&format!("note: {over}")),
+        Err(over) => bail!(over),
+        Ok(()) => {}
+    }
+    Ok(())
+}
+
+/// A line for who builds.
+fn notice(text: &str) {
+    #[expect(clippy::print_stderr, reason = "for who builds")]
+    {
+        eprintln!("{text}");
+    }
 }
 
 /// Makes the page in a folder beside `output`, and puts it there when it is whole.

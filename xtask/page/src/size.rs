@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::compress::SUFFIX;
+use crate::notice;
 
 /// The file of what may be sent, in the checkout.
 pub const LIMITS: &str = "web/size.toml";
@@ -22,8 +23,11 @@ struct Sent {
     first_search: u64,
 }
 
-/// Prints what the files of a page weigh, and fails when more is sent than the profile may.
-pub fn check(root: &Path, page: &Path, profile: &str) -> Result<()> {
+/// Prints what the files of a page weigh, and says whether that is within what the profile may have sent, or what is over.
+///
+/// # Errors
+/// When the page or the limits can't be read.
+pub fn check(root: &Path, page: &Path, profile: &str) -> Result<Result<(), String>> {
     let mut sent = Sent { first_answer: 0, first_search: 0 };
     let mut names: Vec<String> = std::fs::read_dir(page)?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
@@ -49,22 +53,19 @@ pub fn check(root: &Path, page: &Path, profile: &str) -> Result<()> {
         "to the first answer {}, to the first search {} (bytes, gzip)",
         sent.first_answer, sent.first_search
     );
-    #[expect(clippy::print_stderr, reason = "for who builds")]
-    {
-        eprint!("     bytes       gzip\n{table}");
-    }
+    notice(&format!("     bytes       gzip\n{}", table.trim_end()));
     let path = root.join(LIMITS);
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    within(sent, limits(&text, profile)?).with_context(|| format!("{profile} of {LIMITS}"))
+    Ok(within(sent, limits(&text, profile)?).map_err(|over| format!("{profile} of {LIMITS}: {over}")))
 }
 
-fn within(sent: Sent, limits: Sent) -> Result<()> {
+fn within(sent: Sent, limits: Sent) -> Result<(), String> {
     for (what, sent, limit) in [
         ("first_answer", sent.first_answer, limits.first_answer),
         ("first_search", sent.first_search, limits.first_search),
     ] {
         if sent > limit {
-            bail!("{what}: {sent} bytes are sent, and at most {limit} may be");
+            return Err(format!("{what}: {sent} bytes are sent, and at most {limit} may be"));
         }
     }
     Ok(())
@@ -112,7 +113,7 @@ mod tests {
     fn what_is_over_its_limit_is_named() {
         let limits = Sent { first_answer: 10, first_search: 20 };
         assert!(within(limits, limits).is_ok());
-        let error = within(Sent { first_answer: 10, first_search: 21 }, limits).unwrap_err().to_string();
+        let error = within(Sent { first_answer: 10, first_search: 21 }, limits).unwrap_err();
         assert_eq!(error, "first_search: 21 bytes are sent, and at most 20 may be");
     }
 

@@ -11,7 +11,7 @@ use crate::place::Place;
 use crate::test::Surroundings;
 use crate::{build, process, tools};
 
-/// Builds the page both ways, compares them, and tests each in a browser; whether they are the same and work.
+/// Builds the page both ways, compares them, and tests each in a browser; whether they are the same, small enough, and work.
 pub fn run(place: &Place) -> Result<bool> {
     tools::wasm_target(place)?;
     let by_trunk = place.root.join("target").join("trunk-dist");
@@ -19,7 +19,11 @@ pub fn run(place: &Place) -> Result<bool> {
         process::run(build::trunk(place, "build")?.arg("--dist").arg(&by_trunk))
     })?;
     let surroundings = Surroundings::find(place)?;
-    build::page(place, build::Build::Full)?;
+    let built = build::page(place, build::Build::Full)?;
+    let within = build::page_size(place, built);
+    if let Err(error) = &within {
+        notice(format_args!("error: {error:#}"));
+    }
     build::worker(place, build::Build::Full)?;
     let ours = place.root.join("dist");
     let (trunks, own) = (shape(&by_trunk)?, shape(&ours)?);
@@ -29,7 +33,7 @@ pub fn run(place: &Place) -> Result<bool> {
     }
     let tested = surroundings.test(place, "browser", Some(&by_trunk), &[])?;
     let built_in = surroundings.test(place, "browser", None, &["plan::"])?;
-    Ok(same && tested.failed == 0 && built_in.failed == 0)
+    Ok(same && within.is_ok() && tested.failed == 0 && built_in.failed == 0)
 }
 
 /// What a page is made of, whoever made it: names of files without their hashes, and the tags of its first file without hashes,

@@ -132,11 +132,12 @@ impl Step {
                 test(cargo.args(["test", "--no-fail-fast", "--release", "--package", "shardplan-rank"]))
             }
             Step::Page => {
-                build::page(place, build::Build::Quick)?;
+                let built = build::page(place, build::Build::Quick)?;
+                let within = build::page_size(place, built).map(|()| Count::PASSED);
                 let _lock = place.lock_target(Target::Wasm)?;
                 let mut builder = build::cargo(place, Target::Wasm);
                 let tests = test(builder.args(["test", "--package", "page-builder"]))?;
-                Ok([Count::PASSED, tests].into_iter().sum())
+                Ok([Count::PASSED, within?, tests].into_iter().sum())
             }
             Step::Worker => once.worker(),
             Step::System => system(once),
