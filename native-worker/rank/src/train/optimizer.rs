@@ -1,10 +1,10 @@
-//! AdamW and SGD with momentum, on the owned range of each buffer; Muon for buffers of matrices. On a GPU AdamW is one
-//! kernel over runs of parameters that decay alike.
+//! AdamW and SGD with momentum, on the owned range of each buffer; Muon for buffers of matrices. AdamW is one kernel over runs of
+//! parameters that decay alike, where all that it reads and writes has one type.
 
 use planner::Plan;
 use planner::settings::OptimizerKind;
 use planner::shard::ParamShard;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::muon;
 use crate::collectives::Collectives;
@@ -111,8 +111,7 @@ fn joined(parts: &[Run]) -> Vec<Run> {
 /// Whether one kernel updates the buffer: it takes tensors of one type.
 fn is_fused(buffer: &Buffer) -> bool {
     let exact = buffer.master.as_ref().unwrap_or(&buffer.weights).kind();
-    matches!(buffer.weights.device(), Device::Cuda(_))
-        && buffer.kept.optimizer == OptimizerKind::Adam
+    buffer.kept.optimizer == OptimizerKind::Adam
         && buffer.gradients.kind() == exact
         && buffer.moments.len() == 2
         && buffer.moments.iter().all(|moment| moment.kind() == exact)

@@ -17,6 +17,9 @@ use crate::state::{Kept, State};
 /// are.
 const JOINED: u64 = 1 << 16;
 
+/// Elements whose squares are summed at once on a CPU, which widens them first: so many stay in its caches.
+const AT_ONCE: i64 = 1 << 18;
+
 pub(super) fn not_finite(what: &str, value: f64, step: u64, rank: u64) -> WouldRepeat {
     WouldRepeat(format!(
         "the {what} is {value} in step {step} on rank {rank}; lower run.lr or look at the data"
@@ -208,18 +211,26 @@ impl<'a> Reduction<'a> {
     /// The sum of squares of the gradients that this rank speaks for, on the device.
     fn squares(&self, state: &State) -> anyhow::Result<Option<Tensor>> {
         let mut squares: Option<Tensor> = None;
+        let mut add = |part: &Tensor| -> anyhow::Result<()> {
+            let square = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_square()?;
+            squares = Some(match squares.take() {
+                Some(sum) => sum.f_add(&square)?,
+                None => square,
+            });
+            Ok(())
+        };
         for parameter in &state.parameters {
             if !state.answers_for(parameter, self.world)? {
                 continue;
             }
             let buffer = &state.buffers[parameter.shard.buffer];
             if let Some(owned) = parameter.owned {
-                let part = buffer.gradients_of(owned.start, owned.elements)?;
-                let square = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_square()?;
-                squares = Some(match squares {
-                    Some(sum) => sum.f_add(&square)?,
-                    None => square,
-                });
+                let owned = buffer.gradients_of(owned.start, owned.elements)?;
+                if owned.device() == Device::Cpu {
+                    owned.f_split(AT_ONCE, 0)?.iter().try_for_each(&mut add)?;
+                } else {
+                    add(&owned)?;
+                }
             }
         }
         Ok(squares)

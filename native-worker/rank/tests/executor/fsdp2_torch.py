@@ -102,12 +102,16 @@ class Decoder(nn.Module):
         if model.get("tied_embeddings"):
             self.lm_head.weight = self.embed_tokens.weight
 
+    def angles(self, x):
+        """Cosines and sines of the positions of `x`, [batch, tokens, hidden]."""
+        inverse = 1.0 / self.theta ** (torch.arange(0, self.width, 2, dtype=torch.float64) / self.width)
+        angles = torch.outer(torch.arange(x.shape[1], dtype=torch.float64), inverse)
+        angles = torch.cat((angles, angles), -1).unsqueeze(1)
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
     def forward(self, tokens):
         x = self.embed_tokens(tokens)
-        inverse = 1.0 / self.theta ** (torch.arange(0, self.width, 2, dtype=torch.float64) / self.width)
-        angles = torch.outer(torch.arange(tokens.shape[1], dtype=torch.float64), inverse)
-        angles = torch.cat((angles, angles), -1).unsqueeze(1)
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        cos, sin = self.angles(x)
         for layer in self.layers:
             x = layer(x, cos, sin)
         return self.lm_head(self.norm(x))

@@ -1,7 +1,8 @@
-//! Tokens a second of the worker under FSDP2 beside torch's own `fully_shard` over gloo: the same models, types and ranks on
-//! this machine, in turns in one run. Both train with one thread a rank, AdamW and clipping, on the same made-up tokens.
+//! Tokens a second of the worker beside torch's own: the same models, types and ranks on this machine, in turns in one run. On one
+//! process torch is eager or compiled; on several it is `DistributedDataParallel`, `parallelize_module`, `Schedule1F1B` or, for
+//! plans of runtime fsdp2, `fully_shard`, over gloo. Both train with one thread a rank, AdamW and clipping, on the same made-up tokens.
 //!
-//! `cargo run --release -p system-tests --bin fsdp2_speed -- [ROUNDS] [STEPS] [WORD]`, with SHARDPLAN_BIN_DIR and
+//! `cargo run --release -p system-tests --bin speed -- [ROUNDS] [STEPS] [WORD]`, with SHARDPLAN_BIN_DIR and
 //! SHARDPLAN_TORCH as the system tests have them; of the cases only those whose name has WORD. The first two steps of a run are
 //! not counted.
 
@@ -18,7 +19,19 @@ use system_tests::runs::Runs;
 /// Steps at the start of each run that warm up.
 const WARM_UP: usize = 2;
 
+/// What trains beside the worker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Torch {
+    /// As a script runs, operation by operation.
+    Eager,
+    /// By `torch.compile`.
+    Compiled,
+    /// By `fully_shard`.
+    Sharded,
+}
+
 /// What is trained.
+#[derive(Clone)]
 struct Case {
     name: &'static str,
     layers: u64,
@@ -26,39 +39,64 @@ struct Case {
     words: u64,
     sequence: u64,
     ranks: u64,
+    /// Micro batches of a replica.
     microbatches: u64,
     dtype: &'static str,
     layout: Value,
+    torch: Torch,
 }
 
 /// Several sizes, then what else there is to a layout at one of them.
 fn cases() -> Vec<Case> {
-    let case = |name, (layers, hidden, words, sequence)| Case {
+    let of = |name, (layers, hidden, words, sequence)| Case {
         name,
         layers,
         hidden,
         words,
         sequence,
-        ranks: 2,
+        ranks: 1,
         microbatches: 1,
         dtype: "fp32",
         layout: json!({}),
+        torch: Torch::Eager,
     };
-    let middle = (2, 512, 8192, 256);
-    vec![
-        case("small", (4, 128, 2048, 128)),
-        case("middle", middle),
-        case("large", (2, 1024, 8192, 256)),
-        case("long", (2, 512, 8192, 1024)),
-        Case { dtype: "bf16", ..case("middle bf16", middle) },
-        Case { ranks: 4, ..case("middle on 4", middle) },
-        Case { ranks: 4, layout: json!({"dp_replicate": 2}), ..case("middle on 2 x 2", middle) },
+    let (small, middle, large, long) =
+        ((4, 256, 2048, 128), (2, 512, 8192, 256), (2, 1024, 8192, 256), (2, 512, 8192, 1024));
+    let one = [
+        of("one: 256 wide", small),
+        of("one: 512 wide", middle),
+        of("one: 1,024 wide", large),
+        of("one: 512 wide, long", long),
+    ];
+    let bf16 =
+        [("one: 256 wide, bf16", small), ("one: 512 wide, bf16", middle), ("one: 1,024 wide, bf16", large)];
+    let compiled = [("one compiled: 256 wide", small), ("one compiled: 1,024 wide", large)];
+    let several = |name, layout| Case { ranks: 2, microbatches: 4, layout, ..of(name, middle) };
+    let fsdp2 = |name, size| Case { ranks: 2, torch: Torch::Sharded, ..of(name, size) };
+    let mut all = one.to_vec();
+    all.extend(bf16.map(|(name, size)| Case { dtype: "bf16", ..of(name, size) }));
+    all.extend(compiled.map(|(name, size)| Case { torch: Torch::Compiled, ..of(name, size) }));
+    all.extend([
+        several("dp 2", json!({})),
+        several("tp 2", json!({"tp": 2})),
+        several("pp 2", json!({"pp": 2})),
+        Case { dtype: "bf16", ..several("dp 2, bf16", json!({})) },
+        Case { dtype: "bf16", ..several("tp 2, bf16", json!({"tp": 2})) },
+        Case { dtype: "bf16", ..several("pp 2, bf16", json!({"pp": 2})) },
+        fsdp2("fsdp2: small", (4, 128, 2048, 128)),
+        fsdp2("fsdp2: middle", middle),
+        fsdp2("fsdp2: large", large),
+        fsdp2("fsdp2: long", long),
+        Case { dtype: "bf16", ..fsdp2("fsdp2: middle bf16", middle) },
+        Case { ranks: 4, ..fsdp2("fsdp2: middle on 4", middle) },
+        Case { ranks: 4, layout: json!({"dp_replicate": 2}), ..fsdp2("fsdp2: middle on 2 x 2", middle) },
         Case {
             microbatches: 4,
             layout: json!({"fsdp": {"gradient_sync": "last"}}),
-            ..case("middle, 4 micro batches, summed last", middle)
+            ..fsdp2("fsdp2: middle, 4 micro batches, summed last", middle)
         },
-    ]
+    ]);
+    all
 }
 
 impl Case {
@@ -73,18 +111,24 @@ impl Case {
                 "attention": {"kind": "gqa", "heads": self.hidden / head, "kv_heads": self.hidden / head, "head_dim": head}
             }},
             "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": self.ranks},
-            "runtime": "fsdp2",
+            "runtime": if self.torch == Torch::Sharded { "fsdp2" } else { "native" },
             "layout": self.layout,
             "training": {
-                "seq_len": self.sequence, "micro_batch_size": 1, "global_batch_size": self.ranks * self.microbatches,
+                "seq_len": self.sequence, "micro_batch_size": 1, "global_batch_size": self.sequences(),
                 "dtype": self.dtype, "optimizer": {"kind": "adam"}
             },
             "run": {"steps": steps, "lr": 0.0003, "checkpoint": {"save": false}}
         })
     }
 
+    /// Sequences of a step.
+    fn sequences(&self) -> u64 {
+        let of = |axis: &str| self.layout[axis].as_u64().unwrap_or(1);
+        self.ranks / (of("tp") * of("pp")) * self.microbatches
+    }
+
     fn tokens(&self) -> f64 {
-        (self.ranks * self.microbatches * self.sequence) as f64
+        (self.sequences() * self.sequence) as f64
     }
 }
 
@@ -105,14 +149,19 @@ fn ours(plan: &Value) -> Result<Vec<f64>> {
 }
 
 /// The same of torch.
-fn theirs(plan: &Value, steps: u64) -> Result<Vec<f64>> {
+fn theirs(plan: &Value, steps: u64, torch: Torch) -> Result<Vec<f64>> {
     let folder = Runs::new()?;
     let file = folder.beside("plan.json");
     std::fs::write(&file, plan.to_string())?;
-    let script =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../native-worker/rank/tests/executor/fsdp2_torch.py");
+    let (script, mode) = match torch {
+        Torch::Eager => ("speed_torch.py", Some("eager")),
+        Torch::Compiled => ("speed_torch.py", Some("compile")),
+        Torch::Sharded => ("fsdp2_torch.py", None),
+    };
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../native-worker/rank/tests/executor");
     let mut command = Command::new(torch_python()?);
-    command.arg(script).arg(&file).arg(steps.to_string()).stdin(Stdio::null()).env("OMP_NUM_THREADS", "1");
+    command.arg(scripts.join(script)).arg(&file).arg(steps.to_string()).args(mode);
+    command.stdin(Stdio::null()).env("OMP_NUM_THREADS", "1");
     let output = expect_code(&mut command, 0)?;
     let seconds: Vec<f64> = serde_json::from_slice(&output.stdout).context("the script's seconds")?;
     Ok(seconds.into_iter().skip(WARM_UP).collect())
@@ -139,10 +188,7 @@ fn main() -> Result<()> {
         "tokens/s: median over {rounds} rounds of each one's median over {} steps, least and most",
         steps - 2
     )?;
-    writeln!(
-        out,
-        "| | ranks | worker | torch over gloo | worker / torch, median of rounds, least and most |"
-    )?;
+    writeln!(out, "| | ranks | worker | torch | worker / torch, median of rounds, least and most |")?;
     writeln!(out, "|---|--:|--:|--:|--:|")?;
     out.flush()?;
     for case in cases().iter().filter(|case| case.name.contains(word)) {
@@ -153,9 +199,9 @@ fn main() -> Result<()> {
             // In turns: what else the machine does comes to both.
             let (one, other) = if round % 2 == 0 {
                 let one = rate(ours(&plan)?);
-                (one, rate(theirs(&plan, steps)?))
+                (one, rate(theirs(&plan, steps, case.torch)?))
             } else {
-                let other = rate(theirs(&plan, steps)?);
+                let other = rate(theirs(&plan, steps, case.torch)?);
                 (rate(ours(&plan)?), other)
             };
             own.push(one);
