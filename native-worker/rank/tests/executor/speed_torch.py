@@ -51,7 +51,7 @@ class Training:
         elif mode == "compile":
             self.run = torch.compile(decoder)
         self.parameters = list(decoder.parameters())
-        self.optimizer = self.setting.optimizer_of(decoder)
+        self.optimizer = self.setting.optimizer_of(decoder, fused=True)
 
     def cut_heads(self, decoder):
         """Tensor parallelism as torchtitan lays it out, without sequence parallelism; the loss is computed on parts of the vocabulary."""
