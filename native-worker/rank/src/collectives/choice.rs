@@ -41,6 +41,7 @@ pub fn choose(
             if first {
                 notice(&format!("ranks talk over TCP, through host memory: {why}"));
             }
+            host.link_groups().inspect_err(|error| host.abort(&format!("{error:#}")))?;
             Ok(Box::new(host))
         }
     }

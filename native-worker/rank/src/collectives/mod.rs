@@ -8,9 +8,12 @@
 //! All ranks create all groups in the planner's order, and enter the collectives of a group in the same order. Messages of
 //! two members go over in the order in which both ends have them (`planner::schedule::steps`).
 
+mod accumulate;
 pub mod choice;
 mod collective;
+pub mod control;
 pub mod host;
+pub mod link;
 pub mod nccl;
 
 use std::collections::BTreeMap;
@@ -23,6 +26,19 @@ use tch::{Device, Kind, Tensor};
 pub use collective::{Collective, Name};
 
 use crate::sys::cuda::Span;
+
+/// A group as messages name it, without the ranks of a large one.
+fn named(group: &Group) -> String {
+    match group.ranks.as_slice() {
+        [first, .., last] if group.ranks.len() > NAMED_ONE_BY_ONE => {
+            format!("the {:?} group of {} ranks, {first} to {last}", group.kind, group.ranks.len())
+        }
+        ranks => format!("the {:?} group of ranks {ranks:?}", group.kind),
+    }
+}
+
+/// The most ranks of a group that messages name one by one.
+const NAMED_ONE_BY_ONE: usize = 16;
 
 /// Name of the time that a rank waits for others to enter a collective or to send.
 pub const WAITING: &str = "waiting";

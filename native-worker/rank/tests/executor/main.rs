@@ -3,6 +3,7 @@
 mod activations;
 mod attention;
 mod checkpoints;
+mod control;
 mod dcp;
 mod documents;
 mod evaluation;

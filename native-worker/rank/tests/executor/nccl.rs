@@ -234,6 +234,30 @@ fn pids(run: &Run, world: usize) -> Vec<i32> {
     (0..world).map(|rank| run.pid(rank)).collect()
 }
 
+/// Connections that a process has open.
+fn connections(pid: i32) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let names = files.filter_map(|file| std::fs::read_link(file.path()).ok()?.to_str().map(str::to_owned));
+    let sockets: Vec<String> = names.collect();
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let open = table.lines().skip(1).filter(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words[3] == "01" && sockets.contains(&format!("socket:[{}]", words[9]))
+    });
+    open.count()
+}
+
+#[test]
+fn ranks_have_links_in_the_tree_alone() {
+    let mut run = start(&endless(4, 2), &[], &[]);
+    run.wait_for_steps(2);
+    let links: Vec<usize> = pids(&run, 4).into_iter().map(connections).collect();
+    // On one host all hang below the first.
+    assert_eq!(links, [3, 1, 1, 1]);
+    std::fs::write(run.folder().join("control"), "stop").unwrap();
+    run.succeed();
+}
+
 #[test]
 fn a_killed_rank_is_named_and_the_others_abort() {
     let mut run = start(&endless(4, 2), &[], &[]);

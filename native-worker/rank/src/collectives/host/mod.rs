@@ -1,110 +1,36 @@
 //! Collectives over TCP, for machines with no GPU and for several ranks on one GPU.
 //!
-//! Every pair of ranks that shares a group has a link (all share the world). A member owns one part of a tensor, adds
+//! What all ranks do together goes over the tree of the control plane. Members of a smaller group have a link to each other,
+//! made when they first need it. A member owns one part of a tensor, adds
 //! up the others' contributions to it in rank order, and hands the sum round: twice the tensor's bytes per rank, the
 //! least that an all-reduce can do. Large tensors go in pieces, so that nobody has to hold much of what it is not
 //! ready for.
 
-mod board;
-mod frame;
-mod greetings;
-mod handshake;
-mod join;
-mod link;
 mod operation;
-mod reduce;
 #[cfg(test)]
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
-use planner::layout::Group;
+use anyhow::{Context, ensure};
+use planner::layout::{Group, GroupKind};
 use tch::{Device, Tensor};
 
-use self::board::Board;
-pub use self::board::Doing;
-use self::frame::{Kind, Place};
-pub use self::join::{Identity, Meeting};
-pub use self::link::LastResort;
-use self::link::Link;
 use self::operation::Operation;
-use super::{Collective, Collectives, Expected, Form, GroupId, Name, WAITING};
+use super::control::{Control, Meeting, Round};
+use super::link::frame::{Kind, Place};
+use super::link::identity::Identity;
+use super::{Collective, Collectives, Expected, Form, GroupId, Name, WAITING, named};
 use crate::sys::{cpu_bytes, cpu_bytes_mut};
-
-/// A rank's links and its board.
-#[derive(Clone)]
-pub struct Control {
-    rank: usize,
-    links: Arc<[Option<Arc<Link>>]>,
-    board: Arc<Board>,
-    timeout: Duration,
-}
-
-impl Control {
-    /// This rank.
-    pub fn rank(&self) -> usize {
-        self.rank
-    }
-
-    /// How long a rank waits for another.
-    pub fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// Why the run has failed, if it has.
-    pub fn failure(&self) -> Option<String> {
-        self.board.failure()
-    }
-
-    /// Notes a failure; the first one stays.
-    pub fn fail(&self, reason: &str) {
-        self.board.fail(reason);
-    }
-
-    /// Asked while something goes on that others take part in: fails when the run has failed, or when a rank has waited for
-    /// as long as it waits for another, counted from now.
-    pub fn patience(&self) -> impl Fn() -> anyhow::Result<()> + use<> {
-        let (board, timeout, since) = (self.board.clone(), self.timeout, Instant::now());
-        move || {
-            if let Some(reason) = board.failure() {
-                bail!(reason);
-            }
-            let seconds = timeout.as_secs_f64();
-            ensure!(
-                since.elapsed() <= timeout,
-                "not done within {seconds} s; another rank did not come to it"
-            );
-            Ok(())
-        }
-    }
-
-    /// Notes that this rank has entered operation `number` of a group.
-    pub fn set_entered(&self, group: usize, number: u64) {
-        self.board.set_entered(group, number);
-    }
-
-    fn link(&self, rank: usize) -> anyhow::Result<&Link> {
-        let link = self.links.get(rank).and_then(Option::as_ref);
-        link.map(Arc::as_ref).with_context(|| format!("there is no link to rank {rank}"))
-    }
-
-    /// What a rank says that it is doing; none if it does not answer within a second.
-    pub fn ask(&self, rank: usize) -> Option<Doing> {
-        let patience = Duration::from_secs(1);
-        let link = self.link(rank).ok()?;
-        link.write(Kind::Query, Place::default(), &[], &self.board, Instant::now() + patience).ok()?;
-        self.board.take_answer(rank, patience)
-    }
-}
 
 /// The world of one rank.
 pub struct HostCollectives {
     rank: usize,
     groups: Vec<Group>,
+    /// The number of the group of all ranks that take part.
+    everyone: Option<usize>,
     control: Control,
     operations: RefCell<Vec<u64>>,
     /// By number of `Name`; last, the time until the other members had entered.
@@ -133,23 +59,15 @@ impl HostCollectives {
                 meeting.members.len()
             );
         }
-        let board = Arc::new(Board::new(world));
-        let mut links = Links {
-            links: vec![None; world],
-            board: board.clone(),
-            last_resort: meeting.last_resort.clone(),
-        };
-        if let Err(error) = join::join(identity, &meeting, &mut links) {
-            // Those already linked would otherwise blame this rank for going.
-            tell_all(&links.links, &board, Kind::Abort, &format!("{error:#}"));
-            return Err(error);
-        }
-        let links = links.links;
+        let all: Vec<u64> = meeting.members.iter().map(|&member| member as u64).collect();
+        let everyone = groups.iter().position(|group| group.kind == GroupKind::World && group.ranks == all);
+        let control = Control::join(identity, meeting)?;
         Ok(HostCollectives {
             rank,
             operations: RefCell::new(vec![0; groups.len()]),
             groups,
-            control: Control { rank, links: links.into(), board, timeout: meeting.timeout },
+            everyone,
+            control,
             seconds: RefCell::default(),
             messages: RefCell::default(),
             doing: RefCell::default(),
@@ -157,8 +75,22 @@ impl HostCollectives {
         })
     }
 
-    fn tell_all(&self, kind: Kind, text: &str) {
-        tell_all(&self.control.links, &self.control.board, kind, text);
+    /// Makes the links that this rank's groups need, but for what needs none: all ranks together. Who has the higher number
+    /// connects, so that there is one for each pair. A link that is missing is made when a tensor needs it.
+    ///
+    /// # Errors
+    /// When a member takes no link.
+    pub fn link_groups(&self) -> anyhow::Result<()> {
+        self.note("linking with the ranks of its groups");
+        let me = self.rank as u64;
+        let smaller = self.groups.iter().enumerate().filter(|(number, _)| Some(*number) != self.everyone);
+        let own = smaller.map(|(_, group)| &group.ranks).filter(|ranks| ranks.contains(&me));
+        let lower: BTreeSet<u64> = own.flatten().copied().filter(|&other| other < me).collect();
+        let deadline = Instant::now() + self.control.timeout();
+        for other in lower {
+            self.control.data_link(other as usize, deadline)?;
+        }
+        self.everyone.map_or(Ok(()), |everyone| self.barrier(GroupId(everyone)))
     }
 
     fn operation(
@@ -183,9 +115,17 @@ impl HostCollectives {
             },
             name: collective.name(),
             kind,
-            deadline: Instant::now() + self.control.timeout,
+            deadline: Instant::now() + self.control.timeout(),
             waited: Duration::ZERO,
         })
+    }
+
+    /// Counts the next collective of a group.
+    fn next_operation(&self, group: GroupId) -> anyhow::Result<u64> {
+        let mut operations = self.operations.borrow_mut();
+        let count = operations.get_mut(group.0).with_context(|| format!("there is no group {}", group.0))?;
+        *count += 1;
+        Ok(*count)
     }
 
     /// Runs the next collective of the group, and accounts for its time.
@@ -195,14 +135,32 @@ impl HostCollectives {
         collective: Name,
         run: impl FnOnce(&mut Operation<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let number = {
-            let mut operations = self.operations.borrow_mut();
-            let count =
-                operations.get_mut(group.0).with_context(|| format!("there is no group {}", group.0))?;
-            *count += 1;
-            *count
-        };
+        let number = self.next_operation(group)?;
         self.timed(self.operation(group, collective, Kind::Data, number)?, collective, run)
+    }
+
+    /// Runs the next collective of all ranks, over the tree, and accounts for its time.
+    fn together(
+        &self,
+        group: GroupId,
+        collective: Name,
+        run: impl FnOnce(&mut Round<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let number = self.next_operation(group)?;
+        let place = Place {
+            collective: collective as u8,
+            group: u32::try_from(group.0)?,
+            operation: number,
+            piece: 0,
+        };
+        let what = format!("{} number {number} of {}", collective.name(), named(&self.groups[group.0]));
+        let start = Instant::now();
+        let mut round = self.control.enter(place, what);
+        let result = run(&mut round);
+        self.account(collective, start.elapsed(), round.waited);
+        drop(round);
+        self.control.network().board.set_doing(&self.doing.borrow(), None);
+        result
     }
 
     fn timed<'a, T>(
@@ -213,10 +171,14 @@ impl HostCollectives {
     ) -> anyhow::Result<T> {
         let start = Instant::now();
         let result = run(&mut operation);
-        let mut seconds = self.seconds.borrow_mut();
-        seconds[collective as usize] += start.elapsed().saturating_sub(operation.waited).as_secs_f64();
-        seconds[Name::ALL.len()] += operation.waited.as_secs_f64();
+        self.account(collective, start.elapsed(), operation.waited);
         result
+    }
+
+    fn account(&self, collective: Name, taken: Duration, waited: Duration) {
+        let mut seconds = self.seconds.borrow_mut();
+        seconds[collective as usize] += taken.saturating_sub(waited).as_secs_f64();
+        seconds[Name::ALL.len()] += waited.as_secs_f64();
     }
 
     /// Counts a message to or from a member.
@@ -261,37 +223,6 @@ impl HostCollectives {
     }
 }
 
-/// Links while ranks join.
-struct Links {
-    links: Vec<Option<Arc<Link>>>,
-    board: Arc<Board>,
-    last_resort: Option<LastResort>,
-}
-
-impl join::Linking for Links {
-    fn link(&mut self, peer: join::Peer) -> anyhow::Result<()> {
-        let rank = peer.identity.rank;
-        let link = Link::start(peer, self.board.clone(), self.last_resort.clone());
-        self.links[rank] = Some(link.with_context(|| format!("setting up the link to rank {rank}"))?);
-        Ok(())
-    }
-
-    fn linked(&self, rank: usize) -> bool {
-        self.links.get(rank).is_some_and(Option::is_some)
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.board.failure()
-    }
-}
-
-fn tell_all(links: &[Option<Arc<Link>>], board: &Board, kind: Kind, text: &str) {
-    let deadline = Instant::now() + Duration::from_millis(500);
-    for link in links.iter().flatten() {
-        let _ = link.write(kind, Place::default(), text.as_bytes(), board, deadline);
-    }
-}
-
 /// Runs `work` on the tensor's bytes, on a copy of them in host memory if it lies elsewhere.
 fn with_host_bytes(
     tensor: &mut Tensor,
@@ -331,35 +262,50 @@ impl Collectives for HostCollectives {
     }
 
     fn run(&self, group: GroupId, collective: Collective<'_>) -> anyhow::Result<()> {
-        self.collective(group, collective.name(), |operation| match collective {
+        let (name, all) = (collective.name(), Some(group.0) == self.everyone);
+        match collective {
             Collective::AllReduce(reduce, tensor) => {
                 let kind = tensor.kind();
-                with_host_bytes(tensor, |bytes| operation.all_reduce(reduce, kind, bytes))
+                with_host_bytes(tensor, |bytes| match all {
+                    true => self.together(group, name, |round| round.all_reduce(reduce, kind, bytes)),
+                    false => self.collective(group, name, |members| members.all_reduce(reduce, kind, bytes)),
+                })
             }
             Collective::AllGather { input, output } => {
                 let mine = host_copy(input)?;
-                with_host_bytes(output, |bytes| operation.all_gather(&mine, bytes))
+                with_host_bytes(output, |bytes| match all {
+                    true => self.together(group, name, |round| round.all_gather(&mine, bytes)),
+                    false => self.collective(group, name, |members| members.all_gather(&mine, bytes)),
+                })
             }
-            Collective::ReduceScatter { input, output } => {
+            Collective::ReduceScatter { input, output } => self.collective(group, name, |members| {
                 let sum = match cpu_bytes(input) {
-                    Some(bytes) => operation.reduce_scatter(input.kind(), bytes)?,
-                    None => operation.reduce_scatter(input.kind(), &host_copy(input)?)?,
+                    Some(bytes) => members.reduce_scatter(input.kind(), bytes)?,
+                    None => members.reduce_scatter(input.kind(), &host_copy(input)?)?,
                 };
                 with_host_bytes(output, |bytes| {
                     bytes.copy_from_slice(&sum);
                     Ok(())
                 })
-            }
-            Collective::Broadcast { root, tensor } => {
-                with_host_bytes(tensor, |bytes| operation.broadcast(root, bytes))
-            }
+            }),
+            Collective::Broadcast { root, tensor } => with_host_bytes(tensor, |bytes| match all {
+                true => self.together(group, name, |round| round.broadcast(root, bytes)),
+                false => self.collective(group, name, |members| members.broadcast(root, bytes)),
+            }),
             Collective::AllToAll { input, input_rows, output, output_rows } => {
                 let (sends, receives) = (row_bytes(input, input_rows), row_bytes(output, output_rows));
                 let mine = host_copy(input)?;
-                with_host_bytes(output, |bytes| operation.all_to_all(&mine, &sends, bytes, &receives))
+                with_host_bytes(output, |bytes| {
+                    self.collective(group, name, |members| {
+                        members.all_to_all(&mine, &sends, bytes, &receives)
+                    })
+                })
             }
-            Collective::Barrier => operation.barrier(),
-        })
+            Collective::Barrier => match all {
+                true => self.together(group, name, |round| round.barrier()),
+                false => self.collective(group, name, |members| members.barrier()),
+            },
+        }
     }
 
     fn exchange(
@@ -396,21 +342,17 @@ impl Collectives for HostCollectives {
 
     fn note(&self, doing: &str) {
         doing.clone_into(&mut self.doing.borrow_mut());
-        self.control.board.set_doing(doing, None);
+        self.control.network().board.set_doing(doing, None);
     }
 
     fn finish(&self) {
-        self.tell_all(Kind::Goodbye, "");
         self.ended.set(true);
-        // The peers' readers end with what is written, and so do their threads.
-        for link in self.control.links.iter().flatten() {
-            link.write_no_more();
-        }
+        self.control.leave();
     }
 
     fn abort(&self, reason: &str) {
         if !self.ended.replace(true) {
-            self.tell_all(Kind::Abort, reason);
+            self.control.fail(reason);
         }
     }
 }
@@ -418,5 +360,6 @@ impl Collectives for HostCollectives {
 impl Drop for HostCollectives {
     fn drop(&mut self) {
         self.abort(&format!("rank {} ended without saying why", self.rank));
+        self.control.take_no_more();
     }
 }

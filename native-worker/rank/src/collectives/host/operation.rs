@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail};
 
 use super::HostCollectives;
-use super::board::Waited;
-use super::frame::{Kind, MAX_FRAME_BYTES, Place};
-use super::reduce::Accumulator;
-use crate::collectives::{Name, Reduce};
+use crate::collectives::accumulate::Accumulator;
+use crate::collectives::link::board::Waited;
+use crate::collectives::link::frame::{Kind, MAX_FRAME_BYTES, Place};
+use crate::collectives::{Name, Reduce, named};
 
 /// Up to this size everybody sends all to all and adds up by itself: one round instead of two.
 const SMALL_BYTES: usize = 32 * 1024;
@@ -32,23 +32,21 @@ impl Operation<'_> {
     pub(super) fn describe(&self) -> String {
         let group = &self.world.groups[self.place.group as usize];
         let number = if self.kind == Kind::Message { "with tag" } else { "number" };
-        format!(
-            "{} {number} {} of the {:?} group of ranks {:?}",
-            self.name, self.place.operation, group.kind, group.ranks
-        )
+        format!("{} {number} {} of {}", self.name, self.place.operation, named(group))
     }
 
     pub(super) fn send(&mut self, member: usize, payload: &[u8]) -> anyhow::Result<()> {
-        let link = self.world.control.link(self.members[member])?;
-        let sent = link.write(self.kind, self.place, payload, &self.world.control.board, self.deadline);
-        sent.map_err(|reason| match self.world.control.board.failure() {
+        let control = &self.world.control;
+        let link = control.data_link(self.members[member], self.deadline)?;
+        let sent = link.write(self.kind, self.place, payload, control.network(), self.deadline);
+        sent.map_err(|reason| match control.reason_that_comes() {
             Some(failure) => anyhow!(failure),
             None => anyhow!("{reason} in {}", self.describe()),
         })
     }
 
     pub(super) fn receive(&mut self, member: usize, bytes: usize) -> anyhow::Result<Vec<u8>> {
-        let (peer, board) = (self.members[member], &self.world.control.board);
+        let (peer, board) = (self.members[member], &self.world.control.network().board);
         board.set_doing(&format!("waiting for rank {peer} in {}", self.describe()), Some(peer));
         let start = Instant::now();
         let waited = match self.kind {
@@ -81,36 +79,16 @@ impl Operation<'_> {
         Ok(frame.payload)
     }
 
-    /// The error for a rank that did not come. One that waits for another is not to blame, so the one at the end of
-    /// the chain is asked.
+    /// The error for a rank that did not come.
     fn late(&self, peer: usize) -> anyhow::Error {
-        let seconds = self.world.control.timeout.as_secs_f64();
+        let seconds = self.world.control.timeout().as_secs_f64();
         let verb = if self.kind == Kind::Message { "send its part of" } else { "join" };
-        let mut text = format!("rank {peer} did not {verb} {} within {seconds} s", self.describe());
-        let (mut asked, mut seen) = (peer, vec![self.world.rank]);
-        loop {
-            seen.push(asked);
-            let answer = self.world.control.ask(asked);
-            if let Some(failure) = self.world.control.board.failure() {
-                return anyhow!(failure);
+        match self.world.control.account(peer) {
+            Ok(account) => {
+                anyhow!("rank {peer} did not {verb} {} within {seconds} s{account}", self.describe())
             }
-            match answer {
-                None => {
-                    text += &format!(
-                        "; rank {asked} does not answer, so it is stopped or its machine is not reachable"
-                    );
-                    break;
-                }
-                Some(doing) => {
-                    text += &format!("; rank {asked} says that it is {}", doing.words);
-                    match doing.waiting_for.filter(|next| !seen.contains(next)) {
-                        Some(next) => asked = next,
-                        None => break,
-                    }
-                }
-            }
+            Err(failure) => anyhow!(failure),
         }
-        anyhow!(text)
     }
 
     fn next_piece(&mut self) {

@@ -10,6 +10,8 @@ use tch::{Device, Kind, Tensor};
 
 use super::*;
 use crate::collectives::Reduce;
+use crate::collectives::link::handshake;
+use crate::collectives::link::identity::{Errand, Greeting};
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
@@ -36,7 +38,14 @@ fn groups(world: usize) -> Vec<Group> {
     if world >= 4 {
         groups.push(group(GroupKind::Tp, 1, vec![2, 3]));
     }
+    // As the world, but not all that there are by its kind: its tensors go over links of their own.
+    groups.push(group(GroupKind::Dp, 0, (0..world as u64).collect()));
     groups
+}
+
+/// The two ways that all ranks of these tests have to each other.
+fn both_ways(world: &HostCollectives) -> [GroupId; 2] {
+    [WORLD, world.mine(GroupKind::Dp).unwrap()]
 }
 
 const KEY: Key = Key::from_bytes([7; 32]);
@@ -104,11 +113,13 @@ fn sums_are_right_and_the_same_everywhere() {
     for elements in [1, 1000, 30_001, 2_200_003] {
         for kind in [Kind::Double, Kind::Float, Kind::BFloat16, Kind::Int64] {
             let sums = on_ranks(3, LONG, |world| {
-                let mut tensor = contribution(world.rank(), elements, kind);
-                world.all_reduce(WORLD, Reduce::Sum, &mut tensor).unwrap();
-                tensor
+                both_ways(world).map(|group| {
+                    let mut tensor = contribution(world.rank(), elements, kind);
+                    world.all_reduce(group, Reduce::Sum, &mut tensor).unwrap();
+                    tensor
+                })
             });
-            for sum in sums {
+            for sum in sums.into_iter().flatten() {
                 assert_eq!(sum, expected_sum(&[0, 1, 2], elements, kind), "{elements} of {kind:?}");
             }
         }
@@ -119,11 +130,13 @@ fn sums_are_right_and_the_same_everywhere() {
 fn the_order_of_a_sum_is_that_of_the_ranks() {
     let values = [1e16, 1.0, -1e16];
     let sums = on_ranks(3, LONG, |world| {
-        let mut tensor = Tensor::from_slice(&vec![values[world.rank()]; 9000]);
-        world.all_reduce(WORLD, Reduce::Sum, &mut tensor).unwrap();
-        (tensor.double_value(&[0]), tensor.double_value(&[8999]))
+        both_ways(world).map(|group| {
+            let mut tensor = Tensor::from_slice(&vec![values[world.rank()]; 9000]);
+            world.all_reduce(group, Reduce::Sum, &mut tensor).unwrap();
+            (tensor.double_value(&[0]), tensor.double_value(&[8999]))
+        })
     });
-    assert_eq!(sums, vec![((1e16 + 1.0) - 1e16, (1e16 + 1.0) - 1e16); 3]);
+    assert_eq!(sums, vec![[((1e16 + 1.0) - 1e16, (1e16 + 1.0) - 1e16); 2]; 3]);
 }
 
 #[test]
@@ -150,21 +163,27 @@ fn gather_and_scatter_work_in_place() {
             let mut whole = Tensor::zeros([3 * part], (Kind::Double, Device::Cpu));
             let mut mine = whole.narrow(0, rank * part, part);
             mine.copy_(&contribution(world.rank(), part, Kind::Double));
-            world.all_gather(WORLD, &mine, &mut whole).unwrap();
-            for other in 0..3 {
-                assert_eq!(
-                    whole.narrow(0, other * part, part),
-                    contribution(other as usize, part, Kind::Double)
-                );
+            for group in both_ways(world) {
+                world.all_gather(group, &mine, &mut whole).unwrap();
+                for other in 0..3 {
+                    let expected = contribution(other as usize, part, Kind::Double);
+                    assert_eq!(whole.narrow(0, other * part, part), expected);
+                    if other != rank {
+                        let _ = whole.narrow(0, other * part, part).fill_(-7.0);
+                    }
+                }
             }
-            let mut whole = contribution(world.rank(), 3 * part, Kind::Double);
+            let whole = contribution(world.rank(), 3 * part, Kind::Double);
             let input = whole.shallow_clone();
             let mut mine = whole.narrow(0, rank * part, part);
             world.reduce_scatter(WORLD, &input, &mut mine).unwrap();
             assert_eq!(mine, expected_sum(&[0, 1, 2], 3 * part, Kind::Double).narrow(0, rank * part, part));
-            world.broadcast(WORLD, 1, &mut whole).unwrap();
-            let first = whole.narrow(0, 0, part);
-            assert_eq!(first, contribution(1, 3 * part, Kind::Double).narrow(0, 0, part));
+            for group in both_ways(world) {
+                let mut given = whole.copy();
+                world.broadcast(group, 1, &mut given).unwrap();
+                let first = given.narrow(0, 0, part);
+                assert_eq!(first, contribution(1, 3 * part, Kind::Double).narrow(0, 0, part));
+            }
         });
     }
 }
@@ -387,14 +406,14 @@ fn a_greeting_without_the_key_ends_nothing() {
     let text = serde_json::to_vec(&forged).unwrap();
     let length = (text.len() as u32).to_le_bytes();
     undisturbed(|port| {
-        for magic in [b"SPR1", b"SPR2"] {
+        for magic in [b"SPR1", b"SPR2", &handshake::MAGIC] {
             let mut stream = knock(port);
             let _ = stream.write_all(&[&magic[..], &length[..], &text].concat());
             let _ = stream.shutdown(std::net::Shutdown::Write);
             heard(stream);
         }
         let mut stream = knock(port);
-        stream.write_all(&[&b"SPR2"[..], &[1; 32]].concat()).unwrap();
+        stream.write_all(&[&handshake::MAGIC[..], &[1; 32]].concat()).unwrap();
         let mut answer = [0; 64];
         stream.read_exact(&mut answer).unwrap();
         stream.write_all(&[&length[..], &[2; 32], &text].concat()).unwrap();
@@ -545,7 +564,8 @@ fn a_rank_that_dies_while_ranks_join_is_named() {
         let mut dying = knock(port);
         let soon = Instant::now() + Duration::from_secs(5);
         let reached = handshake::reach(&mut dying, &KEY, 0, soon).unwrap();
-        reached.introduce(&mut dying, &identity(2, 3), soon).unwrap();
+        let greeting = Greeting { identity: identity(2, 3), errand: Errand::Join };
+        reached.introduce(&mut dying, &greeting, soon).unwrap();
         drop(dying);
         for error in [first.join().unwrap(), second.join().unwrap()] {
             assert!(error.contains("rank 2 (process 102 on host2) is gone"), "{error}");
@@ -564,4 +584,43 @@ fn a_port_in_use_and_an_absent_rank_are_named() {
     assert!(error.contains("missing are ranks [1, 2]"), "{error}");
     let error = join(identity(1, 2), free_port(), Duration::from_millis(300)).err().unwrap().to_string();
     assert!(error.contains("rank 1 could not reach rank 0"), "{error}");
+}
+
+#[test]
+fn ranks_have_links_for_tensors_with_those_of_their_groups_alone() {
+    let port = free_port();
+    let of = |ranks: &[u64], kind| Group { kind, index: 0, ranks: ranks.to_vec() };
+    let groups = [
+        of(&[0, 1, 2, 3, 4], GroupKind::World),
+        of(&[0, 1], GroupKind::Tp),
+        of(&[2, 3], GroupKind::Tp),
+        of(&[1, 3, 4], GroupKind::Dp),
+    ];
+    let counts = std::thread::scope(|scope| {
+        let rank = |rank| {
+            let groups = groups.to_vec();
+            scope.spawn(move || {
+                let meeting = Meeting {
+                    members: (0..5).collect(),
+                    address: "127.0.0.1".to_owned(),
+                    port,
+                    key: Some(KEY),
+                    timeout: LONG,
+                    last_resort: None,
+                };
+                let world = HostCollectives::join(identity(rank, 5), meeting, groups).unwrap();
+                let before = world.control().counts();
+                world.link_groups().unwrap();
+                // Nobody leaves before all have counted.
+                let after = world.control().counts();
+                world.barrier(WORLD).unwrap();
+                world.finish();
+                (before.data_links, after.data_links, after.tree_links)
+            })
+        };
+        let ranks: Vec<_> = (0..5).map(rank).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
+    });
+    // All others hang below rank 0.
+    assert_eq!(counts, [(0, 1, 4), (0, 3, 1), (0, 1, 1), (0, 3, 1), (0, 2, 1)]);
 }

@@ -1,5 +1,6 @@
-//! Collectives by NCCL, one GPU per rank. The host links stay beside it: they carry the identifier, small host tensors,
-//! what each rank is doing, and the news of a failure, on which every rank aborts its communicators.
+//! Collectives by NCCL, one GPU per rank. The control plane's tree stays beside it: it carries the identifier, small host tensors
+//! of all ranks, what each rank is doing, and the news of a failure, on which every rank aborts its communicators. Links for
+//! tensors are made only where a smaller group has one in host memory.
 //!
 //! Collectives run on libtorch's own stream. Messages run beside it: two members that send each other messages have a
 //! communicator and a stream of their own, on which their exchanges follow each other as the planner's schedule has them, in
@@ -18,7 +19,7 @@ use planner::layout::{Group, GroupKind};
 use tch::{Device, Kind, Tensor};
 
 use super::host::HostCollectives;
-use super::{Collective, Collectives, Expected, Form, GroupId, Name};
+use super::{Collective, Collectives, Expected, Form, GroupId, Name, named};
 use crate::sys::cuda::{DEFAULT, Span, Stream};
 use crate::sys::nccl::{Call, Communicator, Flight, ID_BYTES, Nccl};
 use watch::{Pending, Watch};
@@ -89,9 +90,9 @@ impl NcclCollectives {
             entered[group.0]
         };
         self.watch.entered(group.0, number);
-        let Group { kind, ranks, .. } = &self.host.groups()[group.0];
-        let what = format!("{} number {number} of the {kind:?} group of ranks {ranks:?}", name.name());
-        let pending = (what, group.0, Some(number), ranks.clone());
+        let members = &self.host.groups()[group.0];
+        let what = format!("{} number {number} of {}", name.name(), named(members));
+        let pending = (what, group.0, Some(number), members.ranks.clone());
         self.enqueue(name, self.communicator(group)?, DEFAULT, call, pending)?;
         if self.device == Device::Cpu {
             // Host memory knows no streams: what comes next would read too early.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::host::Control;
+use super::super::control::{Control, silence};
 use crate::sys::cuda::Span;
 use crate::sys::nccl::{Communicator, State};
 
@@ -139,18 +139,14 @@ fn trouble(shared: &Shared, control: &Control) -> Option<String> {
         let mut silent = Vec::new();
         for rank in others {
             match control.ask(rank) {
-                None => {
-                    silent.push(format!(
-                        "rank {rank} does not answer, so it is stopped or its machine is not reachable"
-                    ));
-                }
-                Some(doing) if number.is_none() => {
+                Err(dumb) => silent.push(silence(rank, dumb)),
+                Ok(doing) if number.is_none() => {
                     silent.push(format!("rank {rank} says that it is {}", doing.words))
                 }
-                Some(doing) if Some(doing.entered.get(group).copied().unwrap_or(0)) < number => {
+                Ok(doing) if Some(doing.entered.get(group).copied().unwrap_or(0)) < number => {
                     silent.push(format!("rank {rank} did not join it and says that it is {}", doing.words));
                 }
-                Some(_) => {}
+                Ok(_) => {}
             }
         }
         if silent.is_empty() {

@@ -15,9 +15,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use run_folder::Key;
 use sha2::Sha256;
 
-use super::join::Identity;
+use super::identity::Greeting;
 
-const MAGIC: [u8; 4] = *b"SPR2";
+/// What every first message between two ranks begins with; the number goes up with the protocol.
+pub const MAGIC: [u8; 4] = *b"SPR3";
 const NONCE_BYTES: usize = 32;
 const CODE_BYTES: usize = 32;
 const MAX_IDENTITY_BYTES: usize = 16 * 1024;
@@ -126,12 +127,17 @@ pub fn reach(
 }
 
 impl Reached {
-    /// Says who this rank is, and waits until that is known.
+    /// Says who this rank is and what it wants, and waits until that is known.
     ///
     /// # Errors
     /// When the other end does not say so until `deadline`.
-    pub fn introduce(self, stream: &mut TcpStream, me: &Identity, deadline: Instant) -> anyhow::Result<()> {
-        let text = serde_json::to_vec(me)?;
+    pub fn introduce(
+        self,
+        stream: &mut TcpStream,
+        greeting: &Greeting,
+        deadline: Instant,
+    ) -> anyhow::Result<()> {
+        let text = serde_json::to_vec(greeting)?;
         let code = self.connection.code(&self.key, CONNECTOR, &text)?.finalize().into_bytes();
         let length = u32::try_from(text.len())?.to_le_bytes();
         stream.write_all(&[&length[..], code.as_slice(), &text].concat())?;
@@ -143,7 +149,7 @@ impl Reached {
     }
 }
 
-/// Who has connected to this rank, `listener`, once it has proven the key.
+/// Who has connected to this rank, `listener`, and for what, once it has proven the key.
 ///
 /// # Errors
 /// When it has not until `deadline`. It is to be dropped then, and told nothing.
@@ -152,7 +158,7 @@ pub fn admit(
     key: &Key,
     listener: usize,
     deadline: Instant,
-) -> anyhow::Result<Identity> {
+) -> anyhow::Result<Greeting> {
     let mut hello = [0; MAGIC.len() + NONCE_BYTES];
     read(stream, &mut hello, deadline)?;
     let (magic, theirs) = hello.split_at(MAGIC.len());
@@ -174,10 +180,10 @@ pub fn admit(
     read(stream, &mut text, deadline)?;
     let right = connection.code(key, CONNECTOR, &text)?.verify_slice(code);
     ensure!(right.is_ok(), "what connects does not know this run's key");
-    let identity = serde_json::from_slice(&text)?;
+    let greeting = serde_json::from_slice(&text)?;
     stream.write_all(&[KNOWN])?;
     stream.set_read_timeout(None)?;
-    Ok(identity)
+    Ok(greeting)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use anyhow::bail;
 use half::{bf16, f16};
 use tch::Kind;
 
-use crate::collectives::Reduce;
+use super::Reduce;
 
 /// A reduction under way. Contributions come in the order of the group's ranks, so the result does not depend on who
 /// was fast. bf16 and fp16 are accumulated in fp32 and rounded at the end, to nearest and to even, as libtorch does.

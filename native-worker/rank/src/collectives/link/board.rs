@@ -2,7 +2,7 @@
 //! own thread waits. Nobody is woken who does not wait, or not for what has come: each wake-up is a call of the system, and
 //! small collectives are made of little else.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,19 +14,33 @@ use super::frame::{Frame, Kind, Place};
 /// the rank itself waits, readers take all that comes: what it waits for may be behind.
 const MAX_WAITING: usize = 64;
 
+/// What has come from one peer.
+#[derive(Default)]
+struct Peer {
+    data: VecDeque<Frame>,
+    messages: VecDeque<Frame>,
+    control: VecDeque<Frame>,
+    /// What all ranks do together, the last of which something came.
+    together: u64,
+    /// It sends no more tensors.
+    ended: bool,
+    /// It has left the tree.
+    left: bool,
+}
+
 #[derive(Default)]
 struct State {
-    waiting: Vec<VecDeque<Frame>>,
-    messages: Vec<VecDeque<Frame>>,
+    peers: BTreeMap<usize, Peer>,
     starving: u32,
     /// Readers that wait for room.
     full: u32,
     /// The peer for whose next frame the rank waits.
     awaited: Option<usize>,
-    answers: Vec<Option<Doing>>,
-    goodbye: Vec<bool>,
+    answers: BTreeMap<usize, Doing>,
     failure: Option<String>,
     doing: Doing,
+    /// The ranks directly below this one in the tree.
+    below: Vec<usize>,
 }
 
 /// What a rank says when it is asked what it is doing.
@@ -38,6 +52,21 @@ pub struct Doing {
     pub waiting_for: Option<usize>,
     /// For each group, the operations that it has given to NCCL; empty without NCCL.
     pub entered: Vec<u64>,
+    /// What all ranks do together over the tree: the last that it has entered.
+    pub together: u64,
+    /// Whether it is in that.
+    pub in_it: bool,
+    /// Each rank directly below it in the tree, and the last of which something came from there.
+    pub below: Vec<(usize, u64)>,
+}
+
+/// What a link is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channel {
+    /// What all ranks do together, questions and news, over the tree.
+    Tree,
+    /// Tensors.
+    Data,
 }
 
 /// Shared by a rank's threads.
@@ -72,18 +101,6 @@ impl Drop for Starving<'_> {
 }
 
 impl Board {
-    /// A board for `world` ranks.
-    pub fn new(world: usize) -> Board {
-        let state = State {
-            waiting: (0..world).map(|_| VecDeque::new()).collect(),
-            messages: (0..world).map(|_| VecDeque::new()).collect(),
-            answers: vec![None; world],
-            goodbye: vec![false; world],
-            ..State::default()
-        };
-        Board { state: Mutex::new(state), ..Board::default() }
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         // State is consistent between statements, so a panic elsewhere does not spoil it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,7 +109,9 @@ impl Board {
     /// Keeps a frame of `peer` until it is taken; waits while too many are kept.
     pub fn put(&self, peer: usize, frame: Frame) {
         let mut state = self.lock();
-        while state.waiting[peer].len() + state.messages[peer].len() >= MAX_WAITING
+        // Of what all do together nobody is more than one ahead.
+        while frame.kind != Kind::Control
+            && state.peers.get(&peer).is_some_and(|from| from.data.len() + from.messages.len() >= MAX_WAITING)
             && state.starving == 0
             && state.failure.is_none()
         {
@@ -100,11 +119,15 @@ impl Board {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.full -= 1;
         }
-        let queue = match frame.kind {
-            Kind::Message => &mut state.messages[peer],
-            _ => &mut state.waiting[peer],
-        };
-        queue.push_back(frame);
+        let from = state.peers.entry(peer).or_default();
+        match frame.kind {
+            Kind::Message => from.messages.push_back(frame),
+            Kind::Control => {
+                from.together = frame.place.operation;
+                from.control.push_back(frame);
+            }
+            _ => from.data.push_back(frame),
+        }
         let awaited = state.awaited == Some(peer);
         // Or who is woken would wait for the lock.
         drop(state);
@@ -122,35 +145,42 @@ impl Board {
 
     /// The next frame of `peer` in a collective.
     pub fn take(&self, peer: usize, deadline: Instant) -> Waited {
-        self.take_when(peer, deadline, |state| state.waiting[peer].pop_front())
+        self.take_when(peer, deadline, |from| from.data.pop_front(), |from| from.ended)
     }
 
     /// The next frame of `peer`'s message at `place`, whatever else came before it.
     pub fn take_message(&self, peer: usize, place: Place, deadline: Instant) -> Waited {
         let same =
             |frame: &Frame| (frame.place.group, frame.place.operation) == (place.group, place.operation);
-        self.take_when(peer, deadline, |state| {
-            let index = state.messages[peer].iter().position(same)?;
-            state.messages[peer].remove(index)
-        })
+        let look = |from: &mut Peer| {
+            let index = from.messages.iter().position(same)?;
+            from.messages.remove(index)
+        };
+        self.take_when(peer, deadline, look, |from| from.ended)
+    }
+
+    /// The next frame of `peer`, a neighbour in the tree, in what all ranks do together.
+    pub fn take_control(&self, peer: usize, deadline: Instant) -> Waited {
+        self.take_when(peer, deadline, |from| from.control.pop_front(), |from| from.left)
     }
 
     fn take_when(
         &self,
         peer: usize,
         deadline: Instant,
-        mut look: impl FnMut(&mut State) -> Option<Frame>,
+        mut look: impl FnMut(&mut Peer) -> Option<Frame>,
+        sends_no_more: impl Fn(&Peer) -> bool,
     ) -> Waited {
         let mut starving = false;
         let mut state = self.lock();
         let waited = loop {
-            if let Some(frame) = look(&mut state) {
+            if let Some(frame) = state.peers.get_mut(&peer).and_then(&mut look) {
                 break Waited::Frame(frame);
             }
             if let Some(failure) = &state.failure {
                 break Waited::Failed(failure.clone());
             }
-            if state.goodbye[peer] {
+            if state.peers.get(&peer).is_some_and(&sends_no_more) {
                 break Waited::Goodbye;
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -199,15 +229,20 @@ impl Board {
         self.lock().failure.clone()
     }
 
-    /// Notes that `peer` ends in good order.
-    pub fn set_goodbye(&self, peer: usize) {
-        self.lock().goodbye[peer] = true;
+    /// Notes that `peer` sends nothing more of this kind: it ends in good order.
+    pub fn set_goodbye(&self, peer: usize, channel: Channel) {
+        let mut state = self.lock();
+        let from = state.peers.entry(peer).or_default();
+        match channel {
+            Channel::Tree => from.left = true,
+            Channel::Data => from.ended = true,
+        }
         self.came.notify_all();
     }
 
-    /// Whether `peer` has ended in good order.
-    pub fn goodbye(&self, peer: usize) -> bool {
-        self.lock().goodbye[peer]
+    /// Whether `peer`, a neighbour in the tree, has left it in good order.
+    pub fn left(&self, peer: usize) -> bool {
+        self.lock().peers.get(&peer).is_some_and(|from| from.left)
     }
 
     /// Notes what this rank is doing.
@@ -216,6 +251,18 @@ impl Board {
         state.doing.words.clear();
         state.doing.words.push_str(words);
         state.doing.waiting_for = waiting_for;
+    }
+
+    /// Notes that this rank enters what all do together, or is through with it.
+    pub fn set_together(&self, number: u64, in_it: bool) {
+        let mut state = self.lock();
+        state.doing.together = number;
+        state.doing.in_it = in_it;
+    }
+
+    /// Notes who is directly below this rank in the tree.
+    pub fn set_below(&self, below: Vec<usize>) {
+        self.lock().below = below;
     }
 
     /// Notes that this rank has entered operation `number` of a group.
@@ -229,25 +276,35 @@ impl Board {
 
     /// What this rank is doing.
     pub fn doing(&self) -> Doing {
-        self.lock().doing.clone()
+        let state = self.lock();
+        let came = |rank: &usize| (*rank, state.peers.get(rank).map_or(0, |from| from.together));
+        Doing { below: state.below.iter().map(came).collect(), ..state.doing.clone() }
     }
 
-    /// Keeps what `peer` says it is doing.
-    pub fn set_answer(&self, peer: usize, answer: Doing) {
-        self.lock().answers[peer] = Some(answer);
+    /// Keeps what `rank` says it is doing.
+    pub fn set_answer(&self, rank: usize, answer: Doing) {
+        self.lock().answers.insert(rank, answer);
         self.came.notify_all();
     }
 
-    /// What `peer` says it is doing, if it says so in time.
-    pub fn take_answer(&self, peer: usize, patience: Duration) -> Option<Doing> {
+    /// Forgets what `ranks` have said before.
+    pub fn forget_answers(&self, ranks: &[usize]) {
+        let mut state = self.lock();
+        for rank in ranks {
+            state.answers.remove(rank);
+        }
+    }
+
+    /// What `rank` says it is doing, if it says so in time and the run does not fail meanwhile.
+    pub fn take_answer(&self, rank: usize, patience: Duration) -> Option<Doing> {
         let deadline = Instant::now() + patience;
         let mut state = self.lock();
         loop {
-            if let Some(answer) = state.answers[peer].take() {
+            if let Some(answer) = state.answers.remove(&rank) {
                 return Some(answer);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || state.failure.is_some() {
                 return None;
             }
             state = self.came.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;

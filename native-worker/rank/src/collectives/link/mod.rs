@@ -1,13 +1,23 @@
-//! One rank's end of the link to another: a writer that gives up when it should, a reader thread that fills the board.
+//! One rank's end of the link to another: a writer that gives up when it should, a reader thread that fills the board. How two
+//! ranks know each other is in `handshake.rs`, all links of a rank in `network.rs`.
+
+pub mod board;
+pub mod frame;
+pub mod greetings;
+pub mod handshake;
+pub mod identity;
+pub mod network;
+pub mod roster;
 
 use std::io::{BufReader, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::board::Board;
-use super::frame::{self, Kind, Place};
-use super::join::{Identity, Peer};
+use board::Channel;
+use frame::{Kind, Place};
+use identity::Known;
+use network::Network;
 
 /// How often a blocked write looks whether the run has failed.
 const WRITE_PATIENCE: Duration = Duration::from_millis(200);
@@ -40,64 +50,75 @@ fn notice_dead_machines(stream: &TcpStream) -> std::io::Result<()> {
 /// A link.
 pub struct Link {
     /// Who is at the other end.
-    pub identity: Identity,
-    stream: Mutex<TcpStream>,
+    pub peer: Known,
+    /// What it is for.
+    pub channel: Channel,
+    stream: TcpStream,
+    /// Held while a frame is written.
+    writing: Mutex<()>,
 }
 
 impl Link {
-    /// Takes over a joined peer's stream and starts its reader.
+    /// Takes over a connection to a peer that is known, and starts its reader.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn start(
-        peer: Peer,
-        board: Arc<Board>,
-        last_resort: Option<LastResort>,
+        peer: Known,
+        channel: Channel,
+        stream: TcpStream,
+        network: &Arc<Network>,
     ) -> std::io::Result<Arc<Link>> {
-        peer.stream.set_nodelay(true)?;
-        notice_dead_machines(&peer.stream)?;
-        peer.stream.set_read_timeout(None)?;
-        peer.stream.set_write_timeout(Some(WRITE_PATIENCE))?;
-        // Header and bytes of a small frame come in one call.
-        let mut reading = BufReader::with_capacity(READ_BYTES, peer.stream.try_clone()?);
-        let link = Arc::new(Link { identity: peer.identity, stream: Mutex::new(peer.stream) });
-        let ours = link.clone();
-        std::thread::Builder::new().name(format!("link-{}", link.identity.rank)).spawn(move || {
-            let first = ours.read_all(&mut reading, &board);
-            if first && let Some(last_resort) = last_resort {
+        stream.set_nodelay(true)?;
+        notice_dead_machines(&stream)?;
+        stream.set_read_timeout(None)?;
+        stream.set_write_timeout(Some(WRITE_PATIENCE))?;
+        let link = Arc::new(Link { peer, channel, stream, writing: Mutex::default() });
+        let (ours, network) = (link.clone(), network.clone());
+        network.add(&link);
+        let read = move || {
+            // Header and bytes of a small frame come in one call.
+            let mut reading = BufReader::with_capacity(READ_BYTES, &ours.stream);
+            let first = ours.read_all(&mut reading, &network);
+            if first && let Some(last_resort) = network.last_resort() {
                 std::thread::sleep(LAST_RESORT_AFTER);
-                last_resort(&board.failure().unwrap_or_default());
+                last_resort(&network.board.failure().unwrap_or_default());
             }
-        })?;
+        };
+        std::thread::Builder::new().name(format!("link-{}", link.peer.rank)).spawn(read)?;
         Ok(link)
     }
 
     /// Reads until the link ends; whether its end was the run's first failure.
-    fn read_all(&self, reading: &mut impl Read, board: &Board) -> bool {
-        let peer = self.identity.rank;
+    fn read_all(&self, reading: &mut impl Read, network: &Network) -> bool {
+        let (peer, board) = (self.peer.rank, &network.board);
+        let mut goodbye = false;
         loop {
             match frame::read(reading) {
                 Ok(frame) => match frame.kind {
-                    Kind::Data | Kind::Message => board.put(peer, frame),
-                    Kind::Abort => return board.fail(&String::from_utf8_lossy(&frame.payload)),
-                    Kind::Goodbye => board.set_goodbye(peer),
-                    Kind::Query => {
-                        let deadline = Instant::now() + Duration::from_secs(1);
-                        let answer = serde_json::to_vec(&board.doing()).unwrap_or_default();
-                        let _ = self.write(Kind::Answer, Place::default(), &answer, board, deadline);
+                    Kind::Data | Kind::Message | Kind::Control => board.put(peer, frame),
+                    Kind::Abort => return network.fail(&String::from_utf8_lossy(&frame.payload)),
+                    Kind::Goodbye => {
+                        goodbye = true;
+                        // Of several links between two ranks each sends on one; what comes there comes before.
+                        if frame.place.piece > 0 {
+                            board.set_goodbye(peer, self.channel);
+                        }
                     }
-                    Kind::Answer => {
-                        board.set_answer(peer, serde_json::from_slice(&frame.payload).unwrap_or_default());
-                    }
+                    Kind::Query => network.question(frame.place),
+                    Kind::Answer => network.answer(frame.place, &frame.payload),
                 },
-                Err(_) if board.goodbye(peer) => return false,
-                Err(error) => return board.fail(&self.gone(&error)),
+                Err(_) if goodbye => return false,
+                Err(error) => return network.fail(&self.gone(&error)),
             }
         }
     }
 
     /// Ends what this rank writes; what the peer still writes is read.
     pub fn write_no_more(&self) {
-        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         // It fails only where the connection has ended already.
-        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
     fn gone(&self, error: &std::io::Error) -> String {
@@ -109,8 +130,7 @@ impl Link {
             ErrorKind::InvalidData => format!("it sent what is no frame: {error}"),
             _ => format!("its connection failed: {error}"),
         };
-        let Identity { rank, host, pid, .. } = &self.identity;
-        format!("rank {rank} (process {pid} on {host}) is gone: {how}")
+        format!("{} is gone: {how}", self.peer)
     }
 
     /// Sends one frame.
@@ -122,30 +142,32 @@ impl Link {
         kind: Kind,
         place: Place,
         payload: &[u8],
-        board: &Board,
+        network: &Network,
         deadline: Instant,
     ) -> Result<(), String> {
-        let data = matches!(kind, Kind::Data | Kind::Message);
+        let board = &network.board;
+        let waits = matches!(kind, Kind::Data | Kind::Message | Kind::Control);
         let mut starving = None;
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        network.count();
         let header = frame::header(kind, place, payload.len());
         // In one call where there is room for both: the peer's reader wakes once.
         let mut parts = [IoSlice::new(&header), IoSlice::new(payload)];
         let mut parts = &mut parts[..];
         while parts.iter().any(|part| !part.is_empty()) {
-            match stream.write_vectored(parts) {
+            match (&self.stream).write_vectored(parts) {
                 Ok(0) => return Err(self.gone(&ErrorKind::BrokenPipe.into())),
                 Ok(written) => IoSlice::advance_slices(&mut parts, written),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    if let Some(failure) = board.failure().filter(|_| data) {
+                    if let Some(failure) = board.failure().filter(|_| waits) {
                         return Err(failure);
                     }
                     // The peer may itself be stuck writing to this rank: let what it writes come in.
-                    if data && starving.is_none() {
+                    if waits && starving.is_none() {
                         starving = Some(board.starve());
                     }
                     if Instant::now() >= deadline {
-                        return Err(format!("rank {} takes nothing from its connection", self.identity.rank));
+                        return Err(format!("rank {} takes nothing from its connection", self.peer.rank));
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

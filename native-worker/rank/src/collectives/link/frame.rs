@@ -14,11 +14,13 @@ pub enum Kind {
     Data,
     /// A part of a tensor, from one rank to another.
     Message,
+    /// A part of what all ranks do together, up or down the tree.
+    Control,
     /// The sender fails; the payload says why.
     Abort,
     /// The sender is done and closes in good order.
     Goodbye,
-    /// Asks what the receiver is doing.
+    /// Asks what a rank is doing.
     Query,
     /// Answers that.
     Answer,
@@ -26,13 +28,13 @@ pub enum Kind {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        [Kind::Data, Kind::Message, Kind::Abort, Kind::Goodbye, Kind::Query, Kind::Answer]
-            .into_iter()
-            .find(|&kind| kind as u8 == byte)
+        let all =
+            [Kind::Data, Kind::Message, Kind::Control, Kind::Abort, Kind::Goodbye, Kind::Query, Kind::Answer];
+        all.into_iter().find(|&kind| kind as u8 == byte)
     }
 }
 
-/// Which part of which collective a data frame is.
+/// Which part of which collective a frame is; of a question or an answer, whose and for whom.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
     /// Number of its `Name`.
@@ -45,12 +47,24 @@ pub struct Place {
     pub piece: u32,
 }
 
+impl Place {
+    /// Of a question or an answer: the rank that it goes to, over others, and the one that it comes from.
+    pub fn routed(to: usize, from: usize) -> Place {
+        Place { group: u32::try_from(to).unwrap_or(u32::MAX), operation: from as u64, ..Place::default() }
+    }
+
+    /// Those two ranks.
+    pub fn route(&self) -> (usize, usize) {
+        (self.group as usize, usize::try_from(self.operation).unwrap_or(usize::MAX))
+    }
+}
+
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// What it is.
     pub kind: Kind,
-    /// Which part, for data.
+    /// Which part.
     pub place: Place,
     /// Its bytes.
     pub payload: Vec<u8>,
