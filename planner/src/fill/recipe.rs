@@ -51,6 +51,7 @@ impl Taken {
                 sizes: [model.num_layers, model.hidden_size, model.moe.as_ref().map_or(0, |moe| moe.experts)],
                 gpu: cluster.gpu.id.split('-').next().unwrap_or_default(),
                 blackwell: cluster.gpu.generation == Generation::Blackwell,
+                superchip: cluster.gpu.host_link.is_some(),
                 world: cluster.world_size(),
                 precision,
                 release: named.release(),

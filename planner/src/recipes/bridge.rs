@@ -99,9 +99,16 @@ impl Line<'_> {
     fn gpu_apart(&self, wanted: &Wanted<'_>) -> f64 {
         match self.gpu == wanted.gpu {
             true => 0.0,
-            false if self.is_blackwell() == wanted.blackwell => 1.0,
-            false => 2.0,
+            false if self.is_blackwell() != wanted.blackwell => 3.0,
+            false if self.is_superchip() != wanted.superchip => 2.0,
+            false => 1.0,
         }
+    }
+
+    /// Whether the GPU stands on a board with a Grace CPU, in a domain of 72: its recipes have dispatcher, graphs and what waits on the host
+    /// in common with the other such GPU's rather than with those of boards of eight.
+    fn is_superchip(&self) -> bool {
+        self.gpu.starts_with('g')
     }
 
     fn is_blackwell(&self) -> bool {
@@ -248,6 +255,17 @@ mod tests {
     use crate::model::{import_hf, presets};
 
     fn found(preset: &str, gpu: &str, world: u64, precision: &'static str, release: &str) -> Recipe {
+        found_among(Among::All, preset, gpu, world, precision, release)
+    }
+
+    fn found_among(
+        among: Among,
+        preset: &str,
+        gpu: &str,
+        world: u64,
+        precision: &'static str,
+        release: &str,
+    ) -> Recipe {
         let line = lines().find(|line| line.model.preset == preset);
         let sizes = line.map_or([40, 6000, 0], |line| line.model.sizes);
         let blackwell = gpu.starts_with('b') || gpu.starts_with("gb");
@@ -256,10 +274,11 @@ mod tests {
             sizes,
             gpu,
             blackwell,
+            superchip: gpu.starts_with('g'),
             world,
             precision,
             release: number(release),
-            among: Among::All,
+            among,
         })
         .unwrap()
     }
@@ -321,5 +340,16 @@ mod tests {
         assert!(other_model.nearest && other_model.dispatcher.is_none(), "{other_model:?}");
         let other_precision = found("qwen3-30b-a3b", "h100", 16, "sc", "26.08");
         assert_eq!(other_precision.name, "qwen3-30b-a3b on 16 h100, fp8_current");
+    }
+
+    #[test]
+    fn a_superchips_recipe_is_nearest_to_another_superchips_and_a_boards_to_a_boards() {
+        for (gpu, nearest) in [("gb200", "gb300"), ("gb300", "gb200"), ("b200", "b300"), ("b300", "b200")] {
+            let found = found_among(Among::Others, "deepseek-v3", gpu, 256, "mx", "26.04");
+            assert_eq!(found.name, format!("deepseek-v3 on 256 {nearest}, mxfp8"));
+        }
+        // On another generation's GPU no board is nearer than another.
+        let hopper = found_among(Among::Others, "deepseek-v3", "h100", 256, "bf16", "26.04");
+        assert_eq!(hopper.name, "deepseek-v3 on 256 b200, bf16");
     }
 }

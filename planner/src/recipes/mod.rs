@@ -22,6 +22,8 @@ pub struct Wanted<'a> {
     pub gpu: &'a str,
     /// Whether the GPU is of Blackwell's generation.
     pub blackwell: bool,
+    /// Whether the GPU stands on a board with its own CPU: GH200, GB200, GB300.
+    pub superchip: bool,
     /// GPUs.
     pub world: u64,
     /// Precision, as recipes name it: bf16, cs, sc, mx or nv.
