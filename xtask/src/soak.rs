@@ -51,6 +51,8 @@ pub enum Part {
     Types,
     /// Put hostile values into every field of a script
     Values,
+    /// Let 2,048 ranks join, and one of them fail
+    World,
 }
 
 /// The targets: programs of `tests/fuzz`, folders of `tests/corpus`.
@@ -112,6 +114,7 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let killed = !wanted(Part::Kills) || executor::kill(place, arguments.kills, arguments.seed)?;
     let trained = !wanted(Part::Layouts) || executor::layouts(place, arguments.layouts, arguments.seed)?;
     let measured = !wanted(Part::Measuring) || executor::measure(place, arguments.pairs)?;
+    let joined = !wanted(Part::World) || executor::world(place)?;
     let quoted = !wanted(Part::Values) || values::run(place, arguments.values)?;
     let recorded = !wanted(Part::Types) || types::run(place)?;
     let went_on = !wanted(Part::Interruptions) || interruptions::run(place)?;
@@ -128,6 +131,7 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
             killed,
             trained,
             measured,
+            joined,
             quoted,
             recorded,
             went_on,

@@ -1,5 +1,5 @@
 //! Tests of the executor with larger numbers than the test command's: kills of one of eight ranks, what measuring
-//! costs, and layouts of eight processes.
+//! costs, layouts of eight processes, and worlds of thousands of ranks.
 
 use anyhow::Result;
 
@@ -26,6 +26,11 @@ pub fn measure(place: &Place, pairs: u32) -> Result<bool> {
 pub fn layouts(place: &Place, layouts: u32, seed: u32) -> Result<bool> {
     let numbers = [("SHARDPLAN_WORLD", 8), ("SHARDPLAN_LAYOUTS", layouts), ("SHARDPLAN_SEED", seed)];
     run(place, format!("layouts of up to eight ranks, {layouts} of them random"), "layouts::", &numbers)
+}
+
+/// Lets as many ranks join as a large cluster has, and one of them fail; whether each had few links and all learnt of it.
+pub fn world(place: &Place) -> Result<bool> {
+    run(place, "2,048 ranks".to_owned(), "control::", &[("SHARDPLAN_RANKS", 2048)])
 }
 
 fn run(place: &Place, what: String, tests: &str, numbers: &[(&str, u32)]) -> Result<bool> {
