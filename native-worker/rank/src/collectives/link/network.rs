@@ -34,6 +34,9 @@ pub struct Network {
     roster: OnceLock<Roster>,
     last_resort: Option<LastResort>,
     frames: AtomicU64,
+    /// Whether all neighbours have been told that the run has failed.
+    told: Mutex<bool>,
+    telling: Condvar,
 }
 
 impl Network {
@@ -47,6 +50,8 @@ impl Network {
             roster: OnceLock::new(),
             last_resort,
             frames: AtomicU64::new(0),
+            told: Mutex::new(false),
+            telling: Condvar::new(),
         })
     }
 
@@ -126,7 +131,8 @@ impl Network {
         self.frames.fetch_add(1, Relaxed);
     }
 
-    /// Notes a failure and tells all neighbours; the first one stays. Whether this was it.
+    /// Notes a failure and tells all neighbours; the first one stays. Whether this was it. Returns when they have been told, for
+    /// who fails ends its process next: those below and above would blame that one, and not the rank that the news is of.
     pub fn fail(&self, reason: &str) -> bool {
         let first = self.board.fail(reason);
         if first {
@@ -134,12 +140,26 @@ impl Network {
             for (link, _) in self.all() {
                 self.tell(&link, Kind::Abort, Place::default(), reason, deadline);
             }
+            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.telling.notify_all();
+        } else {
+            self.await_told();
         }
         first
     }
 
+    /// Waits while another thread tells the neighbours of a failure.
+    fn await_told(&self) {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        // One link after the other may take all of its time, and then whoever writes on it.
+        let _ = self.telling.wait_timeout_while(told, 2 * TELLING, |told| !*told);
+    }
+
     /// Says goodbye to all: what closes now was meant to.
     pub fn leave(&self) {
+        if self.board.failure().is_some() {
+            self.await_told();
+        }
         let deadline = Instant::now() + TELLING;
         let all = self.all();
         for (link, last) in &all {
