@@ -39,6 +39,26 @@ pub struct Browser {
     _profile: TempDir,
 }
 
+/// Ports that chromedriver may try.
+const PORTS: usize = 5;
+/// What it says of one that it can't have.
+const PORT_IS_TAKEN: &str = "port not available";
+
+/// A chromedriver with its own session for the log, and the port that it listens on.
+fn driver(profile: &TempDir) -> Result<(Guarded, Lines, u16)> {
+    let mut command = Command::new(programs::system_program("chromedriver")?);
+    // A home of its own: some machines have none that can be written. What Chromium shares
+    // between its processes lies in temporary files that it leaves when it is ended, so these are the profile's too.
+    command.arg("--port=0").env("HOME", profile.path()).env("TMPDIR", profile.path());
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let (driver, lines) = Guarded::with_lines(&mut command)?;
+    let port = lines.find("a port", SOON, |line| {
+        let (_, port) = line.split_once("successfully on port ")?;
+        port.trim_end_matches('.').parse().ok()
+    })?;
+    Ok((driver, lines, port))
+}
+
 impl Browser {
     /// Starts one with an empty profile and without a GPU.
     pub async fn start() -> Result<Browser> {
@@ -48,16 +68,14 @@ impl Browser {
     /// Starts one with an empty profile.
     pub async fn start_with(graphics: Graphics) -> Result<Browser> {
         let profile = tempfile::Builder::new().prefix("shardplan-browser-").tempdir()?;
-        let mut command = Command::new(programs::system_program("chromedriver")?);
-        // Its own session for the log, and a home of its own: some machines have none that can be written. What Chromium shares
-        // between its processes lies in temporary files that it leaves when it is ended, so these are the profile's too.
-        command.arg("--port=0").env("HOME", profile.path()).env("TMPDIR", profile.path());
-        command.stdin(Stdio::null()).stderr(Stdio::null());
-        let (driver, lines) = Guarded::with_lines(&mut command)?;
-        let port: u16 = lines.find("a port", SOON, |line| {
-            let (_, port) = line.split_once("successfully on port ")?;
-            port.trim_end_matches('.').parse().ok()
-        })?;
+        let mut started = driver(&profile);
+        // It takes a port of the system's for IPv6, and ends when another program has that one for IPv4.
+        for _ in 1..PORTS {
+            if started.as_ref().is_err_and(|error| error.to_string().contains(PORT_IS_TAKEN)) {
+                started = driver(&profile);
+            }
+        }
+        let (driver, lines, port) = started?;
         let client = ClientBuilder::new(HttpConnector::new())
             .capabilities(capabilities(&profile, graphics)?.into_iter().collect())
             .connect(&format!("http://127.0.0.1:{port}"))
