@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail};
 
 use super::Control;
+use crate::collectives::Reduce;
 use crate::collectives::accumulate::Accumulator;
 use crate::collectives::link::Link;
 use crate::collectives::link::board::Waited;
 use crate::collectives::link::frame::{Kind, MAX_FRAME_BYTES, Place};
-use crate::collectives::{Name, Reduce};
 
 /// One collective of all ranks under way.
 pub struct Round<'a> {
@@ -78,21 +78,13 @@ impl Round<'_> {
             Waited::Goodbye => bail!("rank {peer} has ended its run and does not join {}", self.what),
             Waited::Late => return Err(self.late()),
         };
-        if frame.place == self.place && frame.payload.len() == bytes {
+        let Some(difference) = frame.differs(self.place, bytes, [peer, self.control.rank()], &self.what)
+        else {
             return Ok(frame.payload);
-        }
+        };
         // The other end waits for this one, and then tells of the difference, too.
         let _ = self.send(link, &[]);
-        let name = Name::ALL.get(usize::from(frame.place.collective));
-        let name = name.map_or("an unknown collective", |name| name.name());
-        bail!(
-            "rank {peer} sent {} bytes for {name} number {} of group {}, but rank {} expects {bytes} bytes for {}",
-            frame.payload.len(),
-            frame.place.operation,
-            frame.place.group,
-            self.control.rank(),
-            self.what
-        )
+        bail!(difference)
     }
 
     /// The error where not all have come.

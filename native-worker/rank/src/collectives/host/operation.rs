@@ -9,7 +9,7 @@ use super::HostCollectives;
 use crate::collectives::accumulate::Accumulator;
 use crate::collectives::link::board::Waited;
 use crate::collectives::link::frame::{Kind, MAX_FRAME_BYTES, Place};
-use crate::collectives::{Name, Reduce, named};
+use crate::collectives::{Reduce, named};
 
 /// Up to this size everybody sends all to all and adds up by itself: one round instead of two.
 const SMALL_BYTES: usize = 32 * 1024;
@@ -64,17 +64,9 @@ impl Operation<'_> {
             Waited::Late => return Err(self.late(peer)),
         };
         board.set_doing(&self.world.doing.borrow(), None);
-        if frame.place != self.place || frame.payload.len() != bytes {
-            let name = Name::ALL.get(usize::from(frame.place.collective));
-            let name = name.map_or("an unknown collective", |name| name.name());
-            bail!(
-                "rank {peer} sent {} bytes for {name} number {} of group {}, but rank {} expects {bytes} bytes for {}",
-                frame.payload.len(),
-                frame.place.operation,
-                frame.place.group,
-                self.world.rank,
-                self.describe()
-            );
+        if let Some(difference) = frame.differs(self.place, bytes, [peer, self.world.rank], &self.describe())
+        {
+            bail!(difference);
         }
         Ok(frame.payload)
     }

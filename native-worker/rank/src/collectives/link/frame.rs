@@ -2,6 +2,8 @@
 
 use std::io::{self, Read};
 
+use crate::collectives::Name;
+
 /// The most bytes in a frame. Larger tensors travel in several.
 pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 
@@ -68,6 +70,30 @@ pub struct Frame {
     pub place: Place,
     /// Its bytes.
     pub payload: Vec<u8>,
+}
+
+impl Frame {
+    /// In words, how a frame of the first of two ranks is not the one of `bytes` bytes for `place` that the second expects for `what`;
+    /// none where it is.
+    pub fn differs(
+        &self,
+        place: Place,
+        bytes: usize,
+        [peer, rank]: [usize; 2],
+        what: &str,
+    ) -> Option<String> {
+        if self.place == place && self.payload.len() == bytes {
+            return None;
+        }
+        let name = Name::ALL.get(usize::from(self.place.collective));
+        let name = name.map_or("an unknown collective", |name| name.name());
+        Some(format!(
+            "rank {peer} sent {} bytes for {name} number {} of group {}, but rank {rank} expects {bytes} bytes for {what}",
+            self.payload.len(),
+            self.place.operation,
+            self.place.group,
+        ))
+    }
 }
 
 /// The header of a frame with `length` bytes to follow.
