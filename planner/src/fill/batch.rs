@@ -1,6 +1,11 @@
-//! The global batch of a plan that leaves it open: the model's published one, else some four million tokens.
+//! The global batch of a plan that does not say one. Where search chooses the layout it is the model's published one, else some
+//! four million tokens; where the layout is said it is what is usual, and goes with that layout.
 
+use crate::layout::Layout;
 use crate::model::presets;
+use crate::rules::groups_fit;
+use crate::settings::Schedule;
+use crate::wire::{MAX_COUNT, Setting};
 
 /// Tokens of a step where no batch of the model is published: among the 2 to 16 million of published trainings.
 const TOKENS: u64 = 4 << 20;
@@ -26,9 +31,50 @@ pub(crate) fn assumed_batch(preset: Option<&str>, seq_len: u64, world: u64) -> u
     units.clone().find(near).map_or_else(|| if odd <= wanted { rounded(odd) } else { wanted }, rounded)
 }
 
+/// Sequences of a step of a layout for which nobody says them: what is usual, or the next more that make whole micro batches of
+/// `micro` sequences on every replica, in the groups of an interleaved pipeline.
+pub(super) fn usual_batch(layout: &Layout, micro: u64) -> u64 {
+    let usual: u64 = Setting::usual_of("training.global_batch_size");
+    let grouped = layout.schedule == Schedule::Interleaved && layout.vpp > 1;
+    let group = if grouped { layout.microbatch_group_size.max(1) } else { 1 };
+    let once = micro.max(1).saturating_mul(layout.dp.max(1));
+    let goes = usual.is_multiple_of(once) && (!grouped || groups_fit(group, layout.pp, usual / once));
+    let whole =
+        usual.checked_next_multiple_of(once.saturating_mul(group)).filter(|whole| *whole <= MAX_COUNT);
+    whole.filter(|_| !goes).unwrap_or(usual)
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
     use super::*;
+    use crate::fill::fill;
+    use crate::parse::parse_plan;
+    use crate::rules::{Aspect, Shape, first_broken};
+
+    proptest! {
+        /// No rule about batches is broken by a batch that nobody said.
+        #[test]
+        fn a_batch_that_nobody_said_goes_with_the_layout(
+            (nodes, tp, pp, cp) in (1_u64..2000, 0_u32..4, 1_u64..6, 0_u32..2),
+            (vpp, micro, group) in (1_u64..4, 1_u64..9, 0_u64..5),
+        ) {
+            let (tp, cp) = (1 << tp, 1 << cp);
+            let mut layout = json!({"tp": tp, "pp": pp, "cp": cp, "vpp": vpp});
+            if group > 0 && vpp > 1 && pp > 1 {
+                layout["microbatch_group_size"] = (pp + group).into();
+            }
+            let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "layout": layout,
+                "cluster": {"gpu": "h100-sxm", "nodes": nodes * pp * cp, "gpus_per_node": 8},
+                "training": {"micro_batch_size": micro}});
+            let plan = fill(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+            let broken = first_broken(&Shape::of(&plan), Aspect::Batch);
+            prop_assert!(broken.is_none(), "{broken:?} of {:?}", plan.training.global_batch_size);
+            prop_assert!(plan.training.global_batch_size >= 256);
+        }
+    }
 
     #[test]
     fn a_batch_is_published_or_four_million_tokens_and_divides() {

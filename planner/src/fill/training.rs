@@ -1,7 +1,9 @@
 //! Defaults and ranges of `training` and `software`.
 
+use crate::fill::batch::usual_batch;
 use crate::fill::filler::Filler;
 use crate::finding::{Finding, clip};
+use crate::layout::Layout;
 use crate::model::Architecture;
 use crate::plan::WherePossible;
 use crate::plan::{LossScale, Optimizer, Software, Training};
@@ -22,16 +24,18 @@ pub(super) fn fill_training(
     fill: &mut Filler<'_>,
     training: &mut TrainingFile,
     profile: Option<&str>,
-    model: &Architecture,
+    (model, layout): (&Architecture, &Layout),
 ) -> Training {
     let dtype = training.dtype.unwrap_or_else(|| Setting::usual_of("training.dtype")).dtype();
     let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
     // Who says how tokens spread has made a statement, be it 1.0.
     let unsaid = training.moe.load_imbalance.is_none() && training.moe.force_balance != Some(true);
+    let micro = training.micro_batch_size.unwrap_or_else(|| Setting::usual_of("training.micro_batch_size"));
     // What holds where nothing is said and its row leaves it to the rest of the plan.
     let mut rules = TrainingFile {
         // No longer than the model's learned positions.
         seq_len: model.learned_positions.map(|most| most.min(Setting::usual_of("training.seq_len"))),
+        global_batch_size: Some(usual_batch(layout, micro)),
         grad_dtype: Some(wide),
         moe: MoeFile {
             load_may_grow: Some(unsaid),

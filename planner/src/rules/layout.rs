@@ -436,7 +436,7 @@ pub(crate) fn most_in_groups(group: u64, stages: u64, microbatches: u64) -> u64 
 }
 
 /// Whether the interleaved schedule takes so many micro batches in groups of `group`.
-fn groups_fit(group: u64, stages: u64, microbatches: u64) -> bool {
+pub(crate) fn groups_fit(group: u64, stages: u64, microbatches: u64) -> bool {
     let rest = microbatches.checked_rem(group).unwrap_or(0);
     group >= stages && group <= microbatches && (rest == 0 || rest >= stages)
 }

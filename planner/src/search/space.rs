@@ -159,7 +159,7 @@ impl Space {
             .unwrap_or_else(|| vec![own.file.training.dtype.unwrap_or(Precision::Bf16)]);
         let distributed =
             axes.distributed_optimizer.clone().unwrap_or_else(|| vec![own.training.optimizer.distributed]);
-        let seq_len = own.training.seq_len;
+        let (seq_len, usual_batch) = (own.training.seq_len, own.training.global_batch_size);
         let nodes = request.with_fewest(nodes(axes.nodes.as_ref(), own.cluster.nodes));
         let variants = variants(&axes.settings);
         let strange = sharding::strangers(axes.fsdp_strategy.as_ref(), &runtimes);
@@ -181,7 +181,8 @@ impl Space {
                             }
                             file.cluster.nodes = Some(nodes);
                             let batch = request.batch_on(nodes, seq_len);
-                            file.training.global_batch_size = batch.or(file.training.global_batch_size);
+                            // The same for every layout: what is usual without one goes with each layout by itself.
+                            file.training.global_batch_size = Some(batch.unwrap_or(usual_batch));
                             file.training.dtype = Some(precision);
                             file.training.optimizer.distributed = Some(distributed);
                             file.training.micro_batch_size = Some(1);

@@ -56,7 +56,7 @@ plan_part! {
         /// Sequences of a micro batch.
         pub micro_batch_size: Option<u64> as u64 = whole(1, 1 << 20).in_unit("sequences").divides(Amount::GlobalBatch)
                 .at(Part::Training, "Micro batch").stepped().open("micro_batch_size").usual(Whole(1)).trained(),
-        /// Sequences of a step.
+        /// Sequences of a step. Where the layout's replicas can't share those, the next more that they can.
         pub global_batch_size: Option<u64> as u64 =
             whole(1, MAX_COUNT).in_unit("sequences").among(Values::Multiples(Amount::SequencesAtOnce, None))
                 .at(Part::Training, "Global batch").stepped().usual(Whole(256)).trained(),
