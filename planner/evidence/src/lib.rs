@@ -10,6 +10,7 @@ mod bridge;
 pub mod chosen;
 mod golden;
 mod kempnerforge;
+mod llm_foundry;
 mod nanotron;
 mod parameters;
 mod readme;
@@ -36,6 +37,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("fsdp_memtracker", include_str!("evidence/fsdp_memtracker.json")),
     ("kempnerforge_h200", include_str!("evidence/kempnerforge_h200.json")),
     ("korthikanti_2022", include_str!("evidence/korthikanti_2022.json")),
+    ("llm_foundry_fsdp", include_str!("evidence/llm_foundry_fsdp.json")),
     ("mbridge_estimator_table", include_str!("evidence/mbridge_estimator_table.json")),
     ("megatron_bridge_memory_studies", include_str!("evidence/megatron_bridge_memory_studies.json")),
     ("megatron_bridge_model_cards", include_str!("evidence/megatron_bridge_model_cards.json")),

@@ -1,10 +1,11 @@
 //! How sure an estimate is: from allocated to reserved, and the likely range.
 
+use crate::finding::Finding;
 use crate::model::{Balance, MixerRef};
 use crate::plan::Plan;
 use crate::wire::{RankClass, Verdict};
 
-use super::outside::on_gpu;
+use super::outside::{on_gpu, outside_bytes};
 use super::{MOST, by_runtime, clamp};
 use crate::units::Quantity;
 
@@ -20,13 +21,33 @@ fn ratio(bytes: u64, (over, under): (u64, u64)) -> u64 {
 }
 
 /// What the allocator takes from the device for so many allocated bytes: with what it is known to keep besides, or by
-/// the usual ratio, whichever is more.
+/// the usual ratio, whichever is more. Where the device has no more it gives back the blocks that nothing uses and asks again
+/// (torch's `CUDACachingAllocator`, `release_cached_blocks`), so it keeps no more than there is room for.
 pub(super) fn reserved(plan: &Plan, allocated: u64, cached: u64) -> u64 {
-    if on_gpu(plan) {
-        ratio(allocated, RESERVED_OVER_ALLOCATED).max(allocated.saturating_add(cached))
-    } else {
-        allocated
+    if !on_gpu(plan) {
+        return allocated;
     }
+    let least = ratio(allocated, RESERVED_OVER_ALLOCATED);
+    match allocated.saturating_add(cached) {
+        kept if kept <= least => least,
+        kept => kept.min(room(plan)).max(least),
+    }
+}
+
+/// What a GPU has for the allocator.
+fn room(plan: &Plan) -> u64 {
+    plan.cluster.capacity_bytes().map_or(u64::MAX, |all| all.saturating_sub(outside_bytes(plan)))
+}
+
+/// That a rank's allocator has to give back what it would keep.
+pub(super) fn gives_back(plan: &Plan, classes: &[RankClass]) -> Option<Finding> {
+    let room = room(plan);
+    let full = classes.iter().any(|class| on_gpu(plan) && class.peak_reserved_bytes == room);
+    full.then(|| {
+        let message = "torch would keep more memory between uses than this GPU has: when it runs out it gives back what nothing uses and asks again, which makes steps slower and uneven; the number is what it allocates at the peak";
+        let allocated = classes.iter().map(|class| class.peak_allocated_bytes).max();
+        Finding::info("memory.peak_bytes", allocated, message).rule("torch CUDACachingAllocator release_cached_blocks")
+    })
 }
 
 /// Bytes that a class takes from its GPU: reserved plus outside the allocator.

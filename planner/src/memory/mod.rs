@@ -59,6 +59,7 @@ pub use state::{Held, Static};
 use interval::Figures;
 use ranks::{Rank, Sharded, StageState, sharded, sharded_ranks};
 
+use crate::finding::Finding;
 use crate::plan::Plan;
 use crate::reduced::Nonuniform;
 use crate::settings::Strategy;
@@ -99,6 +100,11 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
         rank_classes,
         advice: None,
     }
+}
+
+/// What the memory of a plan's ranks is to be told of besides.
+pub(crate) fn remarks(plan: &Plan, memory: &MemoryAnswer) -> Option<Finding> {
+    interval::gives_back(plan, &memory.rank_classes)
 }
 
 /// Bytes of saved activations that a rank of a valid plan sends to its host in one micro batch's forward and fetches in its

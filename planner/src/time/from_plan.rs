@@ -134,6 +134,11 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         distributed: training.optimizer.distributed || (fsdp && strategy != Strategy::NoShard),
         recompute: recompute(plan),
         loss: if compiles_loss(plan) { CrossEntropy::Te } else { training.cross_entropy },
+        loss_bytes: if Setting::is_read("layout.fsdp.loss_dtype", runtime) {
+            layout.fsdp.loss_dtype.size() as f64
+        } else {
+            4.0
+        },
         low_attention: training.fp8_attention && training.low_precision.is_some(),
         low_head: training.fp8_output && low,
         imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),

@@ -76,6 +76,8 @@ pub struct ComputeOptions {
     pub gathered_share: f64,
     /// Kernel of the loss.
     pub loss: CrossEntropy,
+    /// Bytes of a number of the type in which an unfused loss is computed.
+    pub loss_bytes: f64,
     /// Attention multiplies in 8 bits.
     pub low_attention: bool,
     /// The output layer runs in the layers' format.
@@ -538,12 +540,14 @@ pub(super) fn head_time(
     let rate = if options.low_head { &machine.gemm } else { &machine.gemm16 };
     let mut both = work.product(rate, product);
     let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * outputs);
+    // Operations of a loss read and write numbers of its type; what is counted is fp32's.
+    let wide = options.loss_bytes / 4.0;
     // Bytes of a logit: as they are, and before what the software's own traffic makes of them.
     let ([forward, backward], passes) = match (options.fused_operations, options.loss) {
-        (false, _) => ([0.0; 2], CHAINED_LOSS),
+        (false, _) => ([0.0; 2], wide * CHAINED_LOSS),
         (true, CrossEntropy::Te) => ([0.0; 2], 4.0),
         (true, CrossEntropy::Native) => (NATIVE_LOSS, 0.0),
-        (true, CrossEntropy::Unfused) => (UNFUSED_LOSS, 0.0),
+        (true, CrossEntropy::Unfused) => (UNFUSED_LOSS.map(|bytes| wide * bytes), 0.0),
     };
     both.forward.memory += forward * logits / machine.memory;
     both.backward.memory += backward * logits / machine.memory;

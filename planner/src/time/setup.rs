@@ -76,6 +76,8 @@ pub struct Inputs<'a> {
     pub recompute: Recompute,
     /// Kernel of the loss.
     pub loss: CrossEntropy,
+    /// Bytes of a number of the type in which an unfused loss is computed.
+    pub loss_bytes: f64,
     /// Whether attention multiplies in 8 bits.
     pub low_attention: bool,
     /// Whether the output layer runs in the layers' format.
@@ -225,6 +227,7 @@ impl Inputs<'_> {
             overlap_ep: facts.overlap_ep,
             gathered_share: self.gathered_share,
             loss: self.loss,
+            loss_bytes: self.loss_bytes,
             fused_gradients: facts.fused_gradients,
             fused_operations: facts.fused_operations,
             low_attention: self.low_attention,

@@ -11,7 +11,7 @@ pub(super) mod row;
 use serde_json::{Map, Value, json};
 
 use super::plan_of;
-use super::{kempnerforge, readme, scaling, torchtitan};
+use super::{kempnerforge, llm_foundry, readme, scaling, torchtitan};
 use planner::recipes::Among;
 use row::{Row, rows};
 
@@ -78,10 +78,12 @@ const NAMED: &[Detail] = &[Detail::Typed, Detail::Unnamed, Detail::Run];
 const PROFILED: &[Detail] = &[Detail::Typed, Detail::Run];
 
 /// The sources, by name.
-pub(super) const SOURCES: [Source; 12] = [
+pub(super) const SOURCES: [Source; 13] = [
     // Its framework is none of those that plans name.
     Source { name: "kempnerforge_h200", details: PROFILED, fitted: true, read: kempnerforge::asked },
     Source { name: "korthikanti_2022", details: PROFILED, fitted: true, read: megatron::korthikanti },
+    // What is recomputed is a column of its table: who types a row without it asks for another run.
+    Source { name: "llm_foundry_fsdp", details: &[Detail::Run], fitted: false, read: llm_foundry::asked },
     // Which release they had is not said.
     Source { name: "megatron_bridge_memory_studies", details: EVERY, fitted: false, read: bridge::study },
     Source { name: "megatron_bridge_model_cards", details: EVERY, fitted: true, read: bridge::card },

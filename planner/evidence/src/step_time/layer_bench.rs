@@ -99,6 +99,7 @@ fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Re
         distributed: true,
         recompute: Recompute::default(),
         loss: CrossEntropy::Te,
+        loss_bytes: 4.0,
         low_attention: false,
         low_head: false,
         imbalance: 1.0,
