@@ -103,7 +103,8 @@ fn stands_for(source: &Source, left_out: LeftOut, detail: Detail, said: Said) ->
     let less = said.max(Said::Own);
     let of_old = ["nanotron_ultrascale_bench", "vtrain_ground_truth"].contains(&source.name);
     match (detail, left_out) {
-        (Detail::Run, _) => None,
+        // Of a source that can be told in no other way it is what a user types.
+        (Detail::Run, _) if source.details.contains(&Detail::Typed) => None,
         (_, LeftOut::Never) => Some(less),
         (_, LeftOut::Half) if of_old => Some(less),
         // With its recipe left out, or nothing named, it is the same whether the model is known.
