@@ -11,6 +11,7 @@ use super::shape::ModelShape;
 use super::stages::Stages;
 use crate::layout::Reshard;
 use crate::layout::Strides;
+use crate::model::Activation;
 use crate::plan::Plan;
 use crate::settings::Strategy;
 use crate::settings::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, Implementation};
@@ -141,6 +142,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         },
         low_attention: training.fp8_attention && training.low_precision.is_some(),
         low_head: training.fp8_output && low,
+        squares_apart: squares_apart(plan),
         imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),
         frozen: false,
         gathered_share: match runtime.low_precision_by_torchao && numbers == Numbers::Fp8 {
@@ -161,6 +163,13 @@ pub(crate) const EVERY_SECOND: f64 = 0.5;
 /// layers.
 fn compiles_loss(plan: &Plan) -> bool {
     plan.layout.fsdp.compiled && names_torchtitan(plan)
+}
+
+/// Whether a squared ReLU runs operation by operation: NeMo's function is neither compiled nor scripted (`nemo/collections/llm/fn/activation.py`, v2.1.0 to
+/// v2.5.0), and its models switch the fusion of activations off (`gpt/model/nemotron.py`); Megatron-Core's own is compiled (`activations.py`).
+fn squares_apart(plan: &Plan) -> bool {
+    let nemo = plan.software.named.is_some_and(|named| named.product == Product::Nemo);
+    nemo && plan.model.activation == Activation::SquaredRelu && !plan.model.gated
 }
 
 fn names_torchtitan(plan: &Plan) -> bool {
@@ -257,5 +266,45 @@ pub fn select(recompute: &mut Recompute, module: &str) {
         // A pass over what is saved, of several.
         "layernorm" | "moe_act" => recompute.memory = 0.5,
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::parse::parse_plan;
+    use crate::time::StepTime;
+
+    /// The step of a dense model without a gate, with this activation and framework.
+    fn step_with(activation: &str, framework: &str) -> StepTime {
+        let file = json!({"version": 1,
+            "model": {"architecture": {"num_layers": 8, "hidden_size": 4096, "ffn_hidden_size": 16_384, "vocab_size": 32_000,
+                "attention": {"kind": "gqa", "heads": 32, "kv_heads": 8, "head_dim": 128}, "gated": false,
+                "activation": activation}},
+            "cluster": {"gpu": "h100-sxm", "nodes": 1}, "training": {"global_batch_size": 8, "seq_len": 4096},
+            "software": {"framework": framework}});
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+        setup(&plan).unwrap().predict(&table().values())
+    }
+
+    #[test]
+    fn a_squared_relu_is_six_passes_under_nemo_alone() {
+        let memory = |activation: &str, framework: &str| step_with(activation, framework).parts.memory;
+        for framework in ["bridge 26.08", "megatron-lm core_v0.19"] {
+            assert_eq!(memory("squared_relu", framework), memory("gelu", framework), "{framework}");
+        }
+        let more = memory("squared_relu", "nemo 25.02") - memory("gelu", "nemo 25.02");
+        // 28 bytes for each element of eight layers, where one kernel each way moves 10 and what its software adds.
+        let elements = 8.0 * 4096.0 * 16_384.0;
+        let bytes = 28.0
+            - 10.0
+                * table().values()
+                    [table().constants.iter().position(|one| one.name == "traffic_bridge").unwrap()];
+        let share =
+            table().values()[table().constants.iter().position(|one| one.name == "memory_share").unwrap()];
+        let expected = elements * bytes / (3350e9 * share);
+        assert!((more / expected - 1.0).abs() < 1e-6, "{more} {expected}");
     }
 }

@@ -86,6 +86,8 @@ pub struct ComputeOptions {
     pub fused_gradients: bool,
     /// Whether norms, rotation, activation functions and the loss are a kernel each.
     pub fused_operations: bool,
+    /// Whether the activation is a squared ReLU, and its operations are kernels of their own.
+    pub squares_apart: bool,
     /// What is computed again in the backward pass.
     pub recompute: Recompute,
 }
@@ -134,6 +136,9 @@ const CHAINED: Bytes = Bytes {
     sorting: [23.0, 27.0],
     scores: [80.0, 160.0],
 };
+/// A squared ReLU as torch runs it operation by operation, `pow(relu(x), 2)`, in 16 bits. Forward: two passes. Backward: the power's derivative, which
+/// is the gradient times twice a copy of what was squared (`pow_backward`, torch/csrc/autograd/FunctionsManual.cpp), in three passes, and the ReLU's.
+const SQUARED_APART: [f64; 2] = [8.0, 20.0];
 /// What chains of operations move further for an element of experts' width: products are copied to their rows, and the
 /// router's share is multiplied in fp32.
 const WEIGHED: [f64; 2] = [20.0, 58.0];
@@ -414,6 +419,12 @@ impl Work<'_> {
     /// The activation function over tokens of an MLP that so many ranks share: what it reads of each first matrix, and writes.
     fn activation(&self, mlp: &MlpOperations, tokens: f64, ranks: f64, role: ConstantRole) -> Both {
         let (elements, inputs) = (tokens * mlp.width as f64 / ranks, mlp.first as f64);
+        if self.options.squares_apart {
+            let [forward, backward] = SQUARED_APART.map(|bytes| bytes * elements / self.machine.memory);
+            let mut both = Both::default();
+            (both.forward.memory, both.backward.memory) = (forward, backward);
+            return both;
+        }
         let bytes = self.options.bytes();
         let [forward, backward] = [0, 1].map(|pass| bytes.activation[pass] + bytes.input[pass] * inputs);
         self.memory(forward * elements, backward * elements, role)

@@ -82,6 +82,8 @@ pub struct Inputs<'a> {
     pub low_attention: bool,
     /// Whether the output layer runs in the layers' format.
     pub low_head: bool,
+    /// Whether a squared ReLU runs operation by operation.
+    pub squares_apart: bool,
     /// Tokens of the busiest expert rank over the mean.
     pub imbalance: f64,
     /// Whether only small adapters are trained.
@@ -232,6 +234,7 @@ impl Inputs<'_> {
             fused_operations: facts.fused_operations,
             low_attention: self.low_attention,
             low_head: self.low_head,
+            squares_apart: self.squares_apart,
             recompute: self.recompute,
         }
     }

@@ -102,6 +102,7 @@ fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Re
         loss_bytes: 4.0,
         low_attention: false,
         low_head: false,
+        squares_apart: false,
         imbalance: 1.0,
         frozen: false,
         gathered_share: 1.0,
