@@ -29,19 +29,36 @@ impl GroupSize {
     }
 }
 
-/// What a hop inside a domain takes of one between domains, in a ring that has both: NCCL's Simple protocol, 3.4 and 14 us
-/// (`hwLat` of src/graph/tuning.cc, b6475625fbca).
-const INNER_HOP: f64 = 3.4 / 14.0;
+/// Microseconds that a hop of a ring takes inside a domain and between domains, by a protocol of NCCL (`hwLat` of src/graph/tuning.cc, b6475625fbca; as
+/// `hwLatencies` in 5067397c2676).
+#[derive(Clone, Copy)]
+struct Hops {
+    inside: f64,
+    between: f64,
+}
+
+impl Hops {
+    /// Of a ring: one less than it has domains is between them.
+    fn of(self, group: GroupSize) -> f64 {
+        let between = group.domains() - 1.0;
+        between * self.between + (group.size - 1.0 - between) * self.inside
+    }
+}
+
+/// Protocol Simple.
+const SIMPLE: Hops = Hops { inside: 3.4, between: 14.0 };
+/// Protocol LL128, which NCCL takes over NVLink and InfiniBand since Volta.
+const LL128: Hops = Hops { inside: 1.9, between: 4.0 };
+/// Share of the bandwidth that LL128 reaches, there too.
+pub(super) const LL128_SHARE: f64 = 0.92;
 
 impl Machine {
-    /// What an all-gather or reduce-scatter waits for beside its bytes, as NCCL's tuning counts it: of a ring's hops one less
-    /// than it has domains are between them.
+    /// What an all-gather or reduce-scatter waits for beside its bytes, as NCCL's tuning counts it.
     fn ring_hops(&self, group: GroupSize) -> f64 {
         if !group.leaves() {
             return (group.size - 1.0) * self.of(ConstantRole::StepIn);
         }
-        let between = group.domains() - 1.0;
-        (between + (group.size - 1.0 - between) * INNER_HOP) * self.of(ConstantRole::StepOut)
+        SIMPLE.of(group) / SIMPLE.between * self.of(ConstantRole::StepOut)
     }
 
     /// What a bucket of gradients waits for beside its bytes: its way round the ring, of which hops between domains are by
@@ -51,6 +68,15 @@ impl Machine {
             group.domains() * self.of(ConstantRole::BucketStep)
         } else {
             (group.size - 1.0) * self.of(ConstantRole::StepIn)
+        }
+    }
+
+    /// What LL128 leaves of a bucket's way round the ring; 1 where no bucket goes by it.
+    pub(super) fn quicker(&self, group: GroupSize) -> f64 {
+        if group.leaves() && self.of(ConstantRole::LowLatency) > 0.0 {
+            LL128.of(group) / SIMPLE.of(group)
+        } else {
+            1.0
         }
     }
 

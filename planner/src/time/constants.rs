@@ -54,6 +54,7 @@ roles! {
     StepIn = "step_in": "Seconds of a ring step in a domain.",
     StepOut = "step_out": "Seconds of a hop of a ring between domains, and of a message of an all-to-all.",
     BucketStep = "bucket_step": "Seconds of a hop between domains on the ring of a gradient bucket.",
+    LowLatency = "low_latency": "Whether a bucket may go by NCCL's protocol LL128 (1), or goes by Simple (0).",
     BucketElements = "bucket_elements": "Elements of a gradient bucket at least.",
     BucketPerRank = "bucket_per_rank": "Elements of a bucket at least for each data-parallel rank.",
     SliceCopy = "slice_copy": "Seconds to take a rank's part of a tensor out for a collective over lists of parts.",

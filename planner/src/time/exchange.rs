@@ -1,5 +1,6 @@
 //! What data-parallel ranks exchange once a step: in how many calls, and what of it has no compute to hide behind.
 
+use super::collectives::LL128_SHARE;
 use super::constants::ConstantRole;
 use super::machine::Machine;
 use super::step::{DataParallel, Pipe};
@@ -15,8 +16,10 @@ pub(super) struct Exchange {
     pub units: f64,
     /// Seconds of the reduction and of the gathering, without what their calls wait for.
     pub seconds: [f64; 2],
-    /// Seconds that a call of each waits for.
+    /// Seconds that a call of each waits for, by NCCL's protocol Simple.
     pub rounds: [f64; 2],
+    /// Share of these that protocol LL128 leaves, at a lower bandwidth; 1 where no call goes by it.
+    pub quicker: f64,
 }
 
 /// Seconds of reduction or gathering.
@@ -38,8 +41,8 @@ impl Exchanged {
 /// Elements of a bucket at least; none where all are in one, or in units of layers.
 ///
 /// Megatron-Core's rule (distributed_data_parallel.py and training.py, d98e8a64ddf3): 40 million, or a million for each
-/// data-parallel rank where that is more, so that what a rank sends at each hop of a ring stays large; without overlap there
-/// is one bucket. Experts have buckets of the same size, whatever their own group is, and parameters are gathered in the
+/// data-parallel rank where that is more, so that what a rank sends at each hop of a ring stays large; Megatron Bridge and NeMo ask for 128 Mi. Without
+/// overlap there is one bucket. Experts have buckets of the same size, whatever their own group is, and parameters are gathered in the
 /// buckets of their gradients.
 pub(super) fn bucket(machine: &Machine, role: ConstantRole, data: &DataParallel) -> Option<f64> {
     let least = larger(machine.of(role), machine.of(ConstantRole::BucketPerRank) * data.dense.size);
@@ -62,9 +65,15 @@ impl Exchange {
         for (((sum, role), seconds), round) in sums.into_iter().zip(roles).zip(self.seconds).zip(self.rounds)
         {
             let (calls, alone) = self.calls(bucket(machine, role, data), pipe.chunks, data.by_layer);
-            sum.all += seconds + calls * round;
-            sum.alone += seconds * alone / self.elements + round;
+            sum.all += calls * self.call(seconds / calls, round);
+            sum.alone += self.call(seconds * alone / self.elements, round);
         }
+    }
+
+    /// Seconds of a call by the protocol that takes fewer, as NCCL chooses it.
+    fn call(&self, seconds: f64, round: f64) -> f64 {
+        let (simple, quick) = (seconds + round, seconds / LL128_SHARE + round * self.quicker);
+        if quick < simple { quick } else { simple }
     }
 
     /// Calls that it takes in such buckets, and the elements of the one that has nothing beside it.
@@ -138,6 +147,40 @@ mod tests {
         assert_eq!(buckets(&sharded), [None; 2]);
         sharded["layout"] = json!({"fsdp": {"strategy": "optim"}});
         assert_eq!(buckets(&sharded), [Some(2048e6); 2]);
+        for framework in ["bridge 26.08", "nemo 25.02"] {
+            for nodes in [4, 256] {
+                let mut named = file("llama-3-8b", nodes, &json!({}), &json!({}));
+                named["software"] = json!({"framework": framework});
+                assert_eq!(buckets(&named), [Some(134_217_728.0); 2], "{framework} {nodes}");
+            }
+        }
+    }
+
+    /// The setup of a plan of 2,048 GPUs, and its machine.
+    fn large(software: &Value) -> (crate::time::setup::Setup, Machine) {
+        let mut file = file("llama-3-8b", 256, &json!({"tp": 2}), &json!({}));
+        file["software"] = software.clone();
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+        let setup = setup(&plan).unwrap();
+        let machine = setup.machine(&table().values());
+        (setup, machine)
+    }
+
+    #[test]
+    fn a_bucket_goes_by_the_protocol_that_takes_less() {
+        let (setup, machine) = large(&json!({"framework": "nemo 25.02"}));
+        // Of 1,024 ranks on 256 nodes, 255 hops are between nodes and 768 inside.
+        let quicker = machine.quicker(setup.data.dense);
+        let (simple, quick) = (255.0 * 14.0 + 768.0 * 3.4, 255.0 * 4.0 + 768.0 * 1.9);
+        assert!((quicker - quick / simple).abs() < 1e-9, "{quicker}");
+        let exchange = Exchange { quicker, ..Exchange::default() };
+        let (long, short) = (exchange.call(1.0, 6e-3), exchange.call(2e-3, 6e-3));
+        assert!((long - 1.006).abs() < 1e-9, "{long}");
+        assert!((short - (2e-3 / 0.92 + 6e-3 * quicker)).abs() < 1e-9, "{short}");
+        // Hops of nanotron's network are its own, and in a domain there are none between domains.
+        let (others, slow) = large(&json!({"profile": "nanotron-2024"}));
+        assert_eq!(slow.quicker(others.data.dense), 1.0);
+        assert_eq!(machine.quicker(setup.split.tp_group), 1.0);
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl State {
                 continue;
             }
             let elements = data.trained * elements;
-            let round = machine.bucket_round(group);
+            let (round, quicker) = (machine.bucket_round(group), machine.quicker(group));
             let reduce = machine.ring_bytes(group, data.gradient_bytes * elements);
             let embedding = data.trained * embedding;
             // What is in no layer is a unit too.
@@ -215,7 +215,14 @@ impl State {
                 // The host takes every tensor apart before it is reduced, and puts it together when gathered.
                 found.exposed +=
                     2.0 * LAYER_TENSORS * layers * group.size * machine.of(ConstantRole::SliceCopy);
-                Exchange { elements, embedding, units, seconds: [reduce, gather], rounds: [round; 2] }
+                Exchange {
+                    elements,
+                    embedding,
+                    units,
+                    seconds: [reduce, gather],
+                    rounds: [round; 2],
+                    quicker,
+                }
             } else {
                 // An all-reduce is both at once, of gradients.
                 Exchange {
@@ -224,6 +231,7 @@ impl State {
                     units,
                     seconds: [2.0 * reduce, 0.0],
                     rounds: [2.0 * round, 0.0],
+                    quicker,
                 }
             };
         }
