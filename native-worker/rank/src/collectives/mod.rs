@@ -12,6 +12,7 @@ mod accumulate;
 pub mod choice;
 mod collective;
 pub mod control;
+mod exact;
 pub mod host;
 pub mod link;
 pub mod nccl;
@@ -166,6 +167,22 @@ pub trait Collectives {
     fn barrier(&self, group: GroupId) -> anyhow::Result<()> {
         self.enter(group, Collective::Barrier)
     }
+
+    /// Replaces numbers of the host by the sums of all ranks' own, which are exact and rounded once: the same in whatever order
+    /// they are added.
+    ///
+    /// # Errors
+    /// As `run`.
+    fn sum_numbers(&self, numbers: &mut [f64]) -> anyhow::Result<()>;
+
+    /// Whether all ranks can sum on a device without their hosts.
+    fn sums_on(&self, device: Device) -> bool;
+
+    /// Fails where the run has failed: what collectives on a device have left behind then is nothing to go by.
+    ///
+    /// # Errors
+    /// With the reason.
+    fn check(&self) -> anyhow::Result<()>;
 
     /// Sends tensors to members (by their index), and says from which members messages of a form will come: all of them go
     /// side by side, and nobody waits for them here. The next message that a member sends to this one is the next that this

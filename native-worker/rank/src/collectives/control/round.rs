@@ -1,5 +1,6 @@
 //! What all ranks do together over the tree: what they give goes up to the first rank, and what comes of it goes down to all.
-//! Each rank has one message to and from each neighbour. Sums are made by the first rank alone, in the order of the ranks.
+//! Each rank has one message to and from each neighbour. Numbers are summed on their way up, exactly; tensors by the first rank
+//! alone, in the order of the ranks.
 
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use anyhow::{anyhow, bail};
 use super::Control;
 use crate::collectives::Reduce;
 use crate::collectives::accumulate::Accumulator;
+use crate::collectives::exact::{ExactSum, SUM_BYTES};
 use crate::collectives::link::Link;
 use crate::collectives::link::board::Waited;
 use crate::collectives::link::frame::{Kind, MAX_FRAME_BYTES, Place};
@@ -30,6 +32,8 @@ enum Up {
     Rows,
     /// The largest of each element stays.
     Largest(tch::Kind),
+    /// They are exact sums, which are added.
+    Sums,
     /// Those of the rank at this place go on.
     Of(usize),
 }
@@ -116,11 +120,15 @@ impl Round<'_> {
         let tree = &control.shared.tree;
         let mut rows = match up {
             Up::Rows => vec![0; tree.rows * mine.len()],
-            Up::Largest(_) | Up::Of(_) => Vec::new(),
+            Up::Largest(_) | Up::Sums | Up::Of(_) => Vec::new(),
         };
         let mut largest = match up {
             Up::Largest(kind) => Some(Accumulator::start(kind, mine)?),
-            Up::Rows | Up::Of(_) => None,
+            Up::Rows | Up::Sums | Up::Of(_) => None,
+        };
+        let mut sums = match up {
+            Up::Sums => read_sums(mine),
+            Up::Rows | Up::Largest(_) | Up::Of(_) => Vec::new(),
         };
         let mut put = |row: usize, bytes: &[u8]| {
             rows[row * mine.len()..(row + 1) * mine.len()].copy_from_slice(bytes);
@@ -131,12 +139,12 @@ impl Round<'_> {
                 Vec::new()
             }
             Up::Of(place) if place == tree.place => mine.to_vec(),
-            Up::Largest(_) | Up::Of(_) => Vec::new(),
+            Up::Largest(_) | Up::Sums | Up::Of(_) => Vec::new(),
         };
         for branch in &tree.branches {
             let expected = match up {
                 Up::Rows => branch.rows.len() * mine.len(),
-                Up::Largest(_) => mine.len(),
+                Up::Largest(_) | Up::Sums => mine.len(),
                 Up::Of(place) if branch.places.binary_search(&place).is_ok() => mine.len(),
                 Up::Of(_) => 0,
             };
@@ -148,6 +156,9 @@ impl Round<'_> {
                     }
                 }
                 (Up::Largest(_), Some(largest)) => largest.add(Reduce::Max, &payload),
+                (Up::Sums, _) => {
+                    sums.iter_mut().zip(read_sums(&payload)).for_each(|(sum, other)| sum.add(&other));
+                }
                 (Up::Of(_), _) if expected > 0 => given = payload,
                 _ => {}
             }
@@ -155,6 +166,7 @@ impl Round<'_> {
         let given = match up {
             Up::Rows => rows,
             Up::Largest(_) => largest.map(Accumulator::finish).unwrap_or_default(),
+            Up::Sums => sums.iter().flat_map(ExactSum::bytes).collect(),
             Up::Of(_) => given,
         };
         let made = match &tree.parent {
@@ -223,6 +235,21 @@ impl Round<'_> {
         Ok(())
     }
 
+    /// Replaces numbers on all ranks by the sums of all.
+    pub(in crate::collectives) fn sum_numbers(&mut self, numbers: &mut [f64]) -> anyhow::Result<()> {
+        for part in numbers.chunks_mut(MAX_FRAME_BYTES / SUM_BYTES) {
+            let mine: Vec<u8> = part.iter().flat_map(|&number| ExactSum::of(number).bytes()).collect();
+            let down = std::mem::size_of_val(part);
+            let made = self.pass(&mine, Up::Sums, down, |sums| {
+                Ok(read_sums(&sums).iter().flat_map(|sum| sum.rounded().to_le_bytes()).collect())
+            })?;
+            for (number, bytes) in part.iter_mut().zip(made.as_chunks().0) {
+                *number = f64::from_le_bytes(*bytes);
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces `bytes` on all ranks by those of the one at place `root`.
     pub(in crate::collectives) fn broadcast(&mut self, root: usize, bytes: &mut [u8]) -> anyhow::Result<()> {
         for part in bytes.chunks_mut(MAX_FRAME_BYTES) {
@@ -237,4 +264,8 @@ impl Round<'_> {
     pub(in crate::collectives) fn barrier(&mut self) -> anyhow::Result<()> {
         self.pass(&[], Up::Rows, 0, Ok).map(drop)
     }
+}
+
+fn read_sums(bytes: &[u8]) -> Vec<ExactSum> {
+    bytes.chunks_exact(SUM_BYTES).map(ExactSum::read).collect()
 }

@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use planner::layout::{Group, GroupKind};
 use tch::{Device, Tensor};
 
@@ -306,6 +306,23 @@ impl Collectives for HostCollectives {
                 false => self.collective(group, name, |members| members.barrier()),
             },
         }
+    }
+
+    fn sum_numbers(&self, numbers: &mut [f64]) -> anyhow::Result<()> {
+        let everyone = self.mine(GroupKind::World)?;
+        if self.size(everyone) == 1 {
+            return Ok(());
+        }
+        self.together(everyone, Name::AllReduce, |round| round.sum_numbers(numbers))
+    }
+
+    fn sums_on(&self, device: Device) -> bool {
+        // Another rank is reached through host memory.
+        device != Device::Cpu && self.mine(GroupKind::World).is_ok_and(|everyone| self.size(everyone) == 1)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        self.control.failure().map_or(Ok(()), |reason| bail!(reason))
     }
 
     fn exchange(

@@ -126,6 +126,19 @@ fn sums_are_right_and_the_same_everywhere() {
 }
 
 #[test]
+fn numbers_are_summed_without_rounding() {
+    let values = [1e16, 1.0, -1e16, 0.1, f64::MIN_POSITIVE];
+    for sums in on_ranks(5, LONG, |world| {
+        let mut sums = [values[world.rank()], 1.0 / 3.0, if world.rank() == 3 { f64::NAN } else { 1.0 }];
+        world.sum_numbers(&mut sums).unwrap();
+        sums
+    }) {
+        assert_eq!(sums[..2], [1.1, 5.0 * (1.0 / 3.0)]);
+        assert!(sums[2].is_nan());
+    }
+}
+
+#[test]
 fn the_order_of_a_sum_is_that_of_the_ranks() {
     let values = [1e16, 1.0, -1e16];
     let sums = on_ranks(3, LONG, |world| {

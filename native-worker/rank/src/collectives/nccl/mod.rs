@@ -290,6 +290,18 @@ impl Collectives for NcclCollectives {
         }
     }
 
+    fn sum_numbers(&self, numbers: &mut [f64]) -> anyhow::Result<()> {
+        self.host.sum_numbers(numbers)
+    }
+
+    fn sums_on(&self, device: Device) -> bool {
+        device != Device::Cpu && device == self.device
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        self.host.check()
+    }
+
     fn exchange(
         &self,
         group: GroupId,
