@@ -86,8 +86,13 @@ fn adamw(kind: Kind, device: Device, rows: &mut Vec<Value>) -> anyhow::Result<()
     for step in 1..=3 {
         let gradient = random(&length, kind, device)?;
         let number = Tensor::f_full([1], f64::from(step), (Kind::Float, device))?;
-        sys::fused_adamw(&weights, &gradient, [&moments[0], &moments[1]], &number, by)?;
-        let gradient = gradient.f_to_kind(Kind::Double)?;
+        // Every other time gradients are clipped.
+        let divisor = if step % 2 == 0 { 4.0 } else { 1.0 };
+        let clipped = gradient.f_to_dtype(Kind::Double, false, true)?.f_div_scalar(divisor)?;
+        let divisor =
+            (divisor > 1.0).then(|| Tensor::f_full([1], divisor, (Kind::Float, device))).transpose()?;
+        sys::fused_adamw(&weights, &gradient, [&moments[0], &moments[1]], &number, divisor.as_ref(), by)?;
+        let gradient = clipped;
         first = first.f_mul_scalar(by.beta1)?.f_add(&gradient.f_mul_scalar(1.0 - by.beta1)?)?;
         second = second.f_mul_scalar(by.beta2)?.f_add(&gradient.f_square()?.f_mul_scalar(1.0 - by.beta2)?)?;
         let below = second.f_div_scalar(1.0 - by.beta2.powi(step))?.f_sqrt()?.f_add_scalar(by.epsilon)?;

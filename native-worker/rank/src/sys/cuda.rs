@@ -24,6 +24,7 @@ functions! {
     event_create = "cudaEventCreateWithFlags" (*mut Handle, c_uint) -> c_int;
     event_record = "cudaEventRecord" (Handle, Handle) -> c_int;
     event_query = "cudaEventQuery" (Handle) -> c_int;
+    event_wait = "cudaEventSynchronize" (Handle) -> c_int;
     event_elapsed = "cudaEventElapsedTime" (*mut f32, Handle, Handle) -> c_int;
     event_destroy = "cudaEventDestroy" (Handle) -> c_int;
 }
@@ -190,6 +191,16 @@ impl Event {
             NOT_READY => Ok(false),
             code => self.cuda.checked("the GPU failed", code).map(|()| true),
         }
+    }
+
+    /// Returns when the device has come to it: here, the host waits for the device.
+    ///
+    /// # Errors
+    /// When the GPU failed.
+    pub fn wait(&self) -> anyhow::Result<()> {
+        // SAFETY: the event is live until this is dropped.
+        let code = unsafe { (self.cuda.functions.event_wait)(self.handle()) };
+        self.cuda.checked("the GPU failed", code)
     }
 
     /// Seconds on the device from this one to a later one, which it has come to.

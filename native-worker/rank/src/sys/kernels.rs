@@ -1,7 +1,7 @@
 //! Kernels that do in one pass over memory what single operations do in ten.
 
 use std::ffi::{c_char, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use anyhow::ensure;
 use tch::Tensor;
@@ -20,6 +20,7 @@ unsafe extern "C" {
         beta2: f64,
         weight_decay: f64,
         epsilon: f64,
+        divisor: *const c_void,
     ) -> *mut c_char;
     fn shardplan_rms_norm(
         input: *const c_void,
@@ -56,7 +57,8 @@ pub struct Adamw {
 }
 
 /// Updates `weights` and both moments in place; all four tensors have one type, one device and one length. `step` is a
-/// tensor of one fp32 number on that device: the step's number, from 1.
+/// tensor of one fp32 number on that device: the step's number, from 1. So is `divisor`, by which gradients are divided first, in
+/// place.
 ///
 /// # Errors
 /// When libtorch throws: types or devices that differ.
@@ -65,6 +67,7 @@ pub fn fused_adamw(
     gradients: &Tensor,
     moments: [&Tensor; 2],
     step: &Tensor,
+    divisor: Option<&Tensor>,
     by: Adamw,
 ) -> anyhow::Result<()> {
     let [first, second] = moments.map(pointer);
@@ -83,6 +86,7 @@ pub fn fused_adamw(
             beta2,
             weight_decay,
             epsilon,
+            divisor.map_or(null(), pointer),
         )
     })
 }

@@ -236,11 +236,13 @@ char* shardplan_fused_adamw(
     double beta1,
     double beta2,
     double weight_decay,
-    double epsilon) {
+    double epsilon,
+    at::Tensor* divisor) {
   return guarded([&] {
+    const auto grad_scale = divisor == nullptr ? std::nullopt : std::optional<at::Tensor>(*divisor);
     at::_fused_adamw_(
         {*weights}, {*gradients}, {*first}, {*second}, {}, {*step}, lr, beta1, beta2, weight_decay, epsilon,
-        /*amsgrad=*/false, /*maximize=*/false);
+        /*amsgrad=*/false, /*maximize=*/false, grad_scale);
   });
 }
 

@@ -3,6 +3,7 @@
 mod batch;
 mod clock;
 pub mod data;
+mod evaluation;
 mod extras;
 mod loss_scale;
 mod muon;
@@ -10,5 +11,6 @@ pub mod optimizer;
 mod pipeline;
 mod reduction;
 mod step;
+mod totals;
 
 pub use step::{StepResult, Trainer};

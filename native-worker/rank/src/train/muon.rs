@@ -35,7 +35,7 @@ const SCALE: f64 = 0.2;
 pub fn update(
     state: &State,
     index: usize,
-    settings: Update,
+    settings: &Update,
     plan: &Plan,
     world: &dyn Collectives,
 ) -> anyhow::Result<()> {
@@ -70,7 +70,7 @@ fn moment_of(buffer: &Buffer) -> anyhow::Result<&Tensor> {
 fn momentum(
     buffer: &Buffer,
     parameter: &Parameter,
-    settings: Update,
+    settings: &Update,
     world: &dyn Collectives,
 ) -> anyhow::Result<Tensor> {
     let momentum = moment_of(buffer)?;

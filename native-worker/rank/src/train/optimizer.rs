@@ -4,7 +4,7 @@
 use planner::Plan;
 use planner::settings::OptimizerKind;
 use planner::shard::ParamShard;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::muon;
 use crate::collectives::Collectives;
@@ -15,7 +15,7 @@ use crate::sys;
 const CHUNK: u64 = 1 << 22;
 
 /// Settings of one update.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Update {
     /// Counts from 1.
     pub step: u64,
@@ -23,8 +23,8 @@ pub struct Update {
     pub lr: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
-    /// What gradients are multiplied by: 1, or less when clipped.
-    pub gradient_scale: f64,
+    /// What gradients are multiplied by, one fp64 number; none where they stay as they are.
+    pub gradient_scale: Option<Tensor>,
     /// Decay of Adam's first moment.
     pub beta1: f64,
     /// Decay of Adam's second moment.
@@ -39,7 +39,7 @@ pub struct Update {
 ///
 /// # Errors
 /// When libtorch fails, or a collective of Muon.
-pub fn update(state: &State, settings: Update, plan: &Plan, world: &dyn Collectives) -> anyhow::Result<()> {
+pub fn update(state: &State, settings: &Update, plan: &Plan, world: &dyn Collectives) -> anyhow::Result<()> {
     for (index, buffer) in state.buffers.iter().enumerate() {
         if buffer.kept.optimizer == OptimizerKind::Muon {
             muon::update(state, index, settings, plan, world)?;
@@ -54,7 +54,7 @@ pub fn update(state: &State, settings: Update, plan: &Plan, world: &dyn Collecti
 }
 
 /// Element by element.
-fn update_buffer(state: &State, index: usize, settings: Update) -> anyhow::Result<()> {
+fn update_buffer(state: &State, index: usize, settings: &Update) -> anyhow::Result<()> {
     let buffer = &state.buffers[index];
     if is_fused(buffer) {
         return runs(state, index).into_iter().try_for_each(|run| fused_adam(buffer, run, settings));
@@ -117,14 +117,21 @@ fn is_fused(buffer: &Buffer) -> bool {
         && buffer.moments.iter().all(|moment| moment.kind() == exact)
 }
 
-/// AdamW of a run by one kernel. Gradients are clipped in place: nobody reads them again.
-fn fused_adam(buffer: &Buffer, run: Run, settings: Update) -> anyhow::Result<()> {
+/// AdamW of a run by one kernel. Gradients are clipped in place: nobody reads them again. On a GPU the kernel does it, as it reads
+/// them anyway, by an fp32 number, which is enough for what is no wider.
+fn fused_adam(buffer: &Buffer, run: Run, settings: &Update) -> anyhow::Result<()> {
     let part = run.part;
     let weights = buffer.exact_weights(part)?;
     let mut gradients = buffer.gradients_of(part.start, part.elements)?;
-    if settings.gradient_scale != 1.0 {
-        let _ = gradients.f_mul_scalar_(settings.gradient_scale)?;
-    }
+    let in_kernel = gradients.device() != Device::Cpu && gradients.kind() != Kind::Double;
+    let divisor = match &settings.gradient_scale {
+        Some(scale) if in_kernel => Some(scale.f_reciprocal()?.f_to_kind(Kind::Float)?),
+        Some(scale) => {
+            let _ = gradients.f_mul_(scale)?;
+            None
+        }
+        None => None,
+    };
     let first = view(&buffer.moments[0], part.state, part.elements)?;
     let second = view(&buffer.moments[1], part.state, part.elements)?;
     let step = Tensor::f_full([1], settings.step as f64, (Kind::Float, weights.device()))?;
@@ -135,11 +142,11 @@ fn fused_adam(buffer: &Buffer, run: Run, settings: Update) -> anyhow::Result<()>
         weight_decay: if run.decays { settings.weight_decay } else { 0.0 },
         epsilon: settings.eps,
     };
-    sys::fused_adamw(&weights, &gradients, [&first, &second], &step, by)
+    sys::fused_adamw(&weights, &gradients, [&first, &second], &step, divisor.as_ref(), by)
 }
 
 /// Decoupled weight decay.
-pub(super) fn decay(weights: &mut Tensor, shard: &ParamShard, settings: Update) -> anyhow::Result<()> {
+pub(super) fn decay(weights: &mut Tensor, shard: &ParamShard, settings: &Update) -> anyhow::Result<()> {
     if shard.decays && settings.weight_decay != 0.0 {
         let _ = weights.f_mul_scalar_(1.0 - settings.lr * settings.weight_decay)?;
     }
@@ -163,16 +170,19 @@ impl Buffer {
         &self,
         start: u64,
         elements: u64,
-        settings: Update,
+        settings: &Update,
     ) -> anyhow::Result<Tensor> {
         let double = self.gradients.kind() == Kind::Double;
         let exact = if double { Kind::Double } else { Kind::Float };
         let gradient = self.gradients_of(start, elements)?.f_to_dtype(exact, false, false)?;
-        Ok(gradient.f_mul_scalar(settings.gradient_scale)?)
+        Ok(match &settings.gradient_scale {
+            Some(scale) => gradient.f_mul(scale)?,
+            None => gradient.f_mul_scalar(1.0)?,
+        })
     }
 }
 
-fn update_part(buffer: &Buffer, part: Owned, shard: &ParamShard, settings: Update) -> anyhow::Result<()> {
+fn update_part(buffer: &Buffer, part: Owned, shard: &ParamShard, settings: &Update) -> anyhow::Result<()> {
     let mut weights = buffer.exact_weights(part)?;
     let gradient = buffer.exact_gradient(part.start, part.elements, settings)?;
     let mut moments = buffer
@@ -198,7 +208,7 @@ fn adam(
     first: &mut Tensor,
     second: &mut Tensor,
     gradient: Tensor,
-    settings: Update,
+    settings: &Update,
 ) -> anyhow::Result<Tensor> {
     let steps = i32::try_from(settings.step).unwrap_or(i32::MAX);
     let _ = first.f_lerp_(&gradient, 1.0 - settings.beta1)?;

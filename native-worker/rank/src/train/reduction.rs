@@ -1,15 +1,13 @@
 //! What ranks add up in a step: losses, gradients, norms; and how updated weights come back.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use anyhow::ensure;
 use planner::Plan;
-use planner::layout::{Group, GroupKind};
+use planner::layout::GroupKind;
 use planner::shard::{BufferShard, ParamShard};
 use tch::{Device, Kind, Tensor};
 
 use super::extras::Extras;
-use crate::WouldRepeat;
+use super::totals::Totals;
 use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::state::{Kept, State};
 
@@ -20,42 +18,16 @@ const JOINED: u64 = 1 << 16;
 /// Elements whose squares are summed at once on a CPU, which widens them first: so many stay in its caches.
 const AT_ONCE: i64 = 1 << 18;
 
-pub(super) fn not_finite(what: &str, value: f64, step: u64, rank: u64) -> WouldRepeat {
-    WouldRepeat(format!(
-        "the {what} is {value} in step {step} on rank {rank}; lower run.lr or look at the data"
-    ))
-}
-
 /// The world, as a step needs it.
 pub struct Reduction<'a> {
     world: &'a dyn Collectives,
-    everyone: GroupId,
     extras: Extras<'a>,
-}
-
-/// What a step comes to: of each rank the sum of its losses, and of the squares of the gradients that it speaks for.
-pub struct Totals {
-    losses: BTreeMap<u64, f64>,
-    squares: BTreeMap<u64, f64>,
-}
-
-impl Totals {
-    /// The norm of the whole model's gradient, every element counted by the one rank that speaks for it; or whose gradient is
-    /// not a number.
-    pub fn gradient_norm(&self) -> Result<f64, NotFinite> {
-        match self.squares.iter().find(|(_, squares)| !squares.is_finite()) {
-            Some((&rank, &squares)) => Err(NotFinite { rank, squares }),
-            None => Ok(self.squares.values().sum::<f64>().sqrt()),
-        }
-    }
-}
-
-/// A gradient that overflowed, or is no number.
-pub struct NotFinite {
-    /// The first rank of which this is so.
-    pub rank: u64,
-    /// The sum of its squares.
-    pub squares: f64,
+    /// Where ranks sum what a step comes to.
+    device: Device,
+    /// Whether this rank's loss counts: those of its tensor-parallel group have the same.
+    counts_loss: bool,
+    /// Whether this rank speaks for its replica: the others of it know the same.
+    counts_replica: bool,
 }
 
 impl<'a> Reduction<'a> {
@@ -63,26 +35,25 @@ impl<'a> Reduction<'a> {
     ///
     /// # Errors
     /// When the planner made no group of all ranks, or does not say what extras give to cores.
-    pub fn new(plan: &Plan, state: &State, world: &'a dyn Collectives) -> anyhow::Result<Reduction<'a>> {
+    pub fn new(
+        plan: &Plan,
+        state: &State,
+        world: &'a dyn Collectives,
+        device: Device,
+    ) -> anyhow::Result<Reduction<'a>> {
         let extras = Extras::new(plan, state, world)?;
-        Ok(Reduction { world, everyone: world.mine(GroupKind::World)?, extras })
-    }
-
-    /// The mean loss, from one rank of each tensor-parallel group; which rank's is not a number, if one's is not.
-    ///
-    /// # Errors
-    /// When a loss is not a number.
-    pub fn mean_loss(&self, totals: &Totals, step: u64, tokens: u64) -> anyhow::Result<f64> {
-        // Of none that counts it is 0.
-        let tokens = tokens.max(1);
-        let all = &totals.losses;
-        if let Some((&rank, &loss)) = all.iter().find(|(_, loss)| !loss.is_finite()) {
-            return Err(not_finite("loss", loss, step, rank).into());
-        }
-        let counted = |group: &&Group| group.kind == GroupKind::Tp;
-        let firsts = self.world.groups().iter().filter(counted).filter_map(|group| group.ranks.first());
-        let sum: f64 = firsts.filter_map(|rank| all.get(rank)).sum();
-        Ok(sum / tokens as f64)
+        let everyone = world.mine(GroupKind::World)?;
+        let all = world.groups().get(everyone.0).map_or(&[][..], |group| group.ranks.as_slice());
+        let me = world.rank() as u64;
+        let replica = |rank: u64| plan.place_of(rank).dp;
+        let of_mine = all.iter().copied().find(|&rank| replica(rank) == replica(me));
+        Ok(Reduction {
+            world,
+            extras,
+            device: if world.sums_on(device) { device } else { Device::Cpu },
+            counts_loss: world.index(world.mine(GroupKind::Tp)?)? == 0,
+            counts_replica: of_mine == Some(me),
+        })
     }
 
     /// Sums gradients over the ranks that hold the same slices: all of them, or those whose state this rank keeps.
@@ -184,28 +155,17 @@ impl<'a> Reduction<'a> {
         Ok(())
     }
 
-    /// Sums of losses and of squares of gradients, where they are asked for, of every rank: all ranks get the same. It is the one
-    /// time in a step that the host waits for the device, which has added them up.
+    /// Sums losses, each from one rank of its tensor-parallel group, and the squares of gradients, where they are asked for, each from
+    /// the one rank that speaks for it, over all ranks. On a GPU the host does not wait for them.
     ///
     /// # Errors
     /// When a collective fails.
     pub fn totals(&self, loss_sum: Option<Tensor>, state: Option<&State>) -> anyhow::Result<Totals> {
         let squares = state.map_or(Ok(None), |state| self.squares(state))?;
-        let (has_loss, has_squares) = (loss_sum.is_some(), squares.is_some());
-        let sums: Vec<Tensor> = loss_sum.into_iter().chain(squares).collect();
-        let mut read = match sums.as_slice() {
-            [] => Vec::new(),
-            sums => Vec::<f64>::try_from(Tensor::f_stack(sums, 0)?.f_to_device(Device::Cpu)?)?,
-        }
-        .into_iter();
-        let mut taken = |there: bool| there.then(|| read.next()).flatten().unwrap_or(0.0);
-        let mine = [taken(has_loss), taken(has_squares)];
-        let all = self.gathered(&mine)?;
-        let of_each = |place: usize| {
-            let numbers = all.iter().skip(place).step_by(mine.len()).copied();
-            self.ranks().iter().copied().zip(numbers).collect()
-        };
-        Ok(Totals { losses: of_each(0), squares: of_each(1) })
+        // What is not a number stays so.
+        let counts = if self.counts_loss { 1.0 } else { 0.0 };
+        let loss = loss_sum.map(|loss| loss.f_mul_scalar(counts)).transpose()?;
+        Totals::sum([loss, squares], self.world, self.device)
     }
 
     /// The sum of squares of the gradients that this rank speaks for, on the device.
@@ -240,35 +200,12 @@ impl<'a> Reduction<'a> {
     ///
     /// # Errors
     /// When the collective fails.
-    pub fn over_replicas(&self, replica: u64, numbers: &[u64]) -> anyhow::Result<Vec<u64>> {
+    pub fn over_replicas(&self, numbers: &[u64]) -> anyhow::Result<Vec<u64>> {
         // Whole numbers of tokens are exact in fp64.
-        let mine: Vec<f64> =
-            std::iter::once(replica).chain(numbers.iter().copied()).map(|it| it as f64).collect();
-        let all = self.gathered(&mine)?;
-        let mut sums = vec![0; numbers.len()];
-        let mut added = BTreeSet::new();
-        for row in all.chunks_exact(mine.len()) {
-            if let Some((replica, numbers)) = row.split_first()
-                && added.insert(*replica as u64)
-            {
-                sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += *number as u64);
-            }
-        }
-        Ok(sums)
-    }
-
-    fn ranks(&self) -> &[u64] {
-        let group = self.world.groups().get(self.everyone.0);
-        group.map_or(&[], |group| group.ranks.as_slice())
-    }
-
-    /// The numbers of every rank, one rank's behind the other's.
-    fn gathered(&self, numbers: &[f64]) -> anyhow::Result<Vec<f64>> {
-        let mine = Tensor::f_from_slice(numbers)?;
-        let count = (self.ranks().len() * numbers.len()) as i64;
-        let mut all = Tensor::f_zeros([count], (Kind::Double, Device::Cpu))?;
-        self.world.all_gather(self.everyone, &mine, &mut all)?;
-        Ok(Vec::<f64>::try_from(&all)?)
+        let own = |&number: &u64| if self.counts_replica { number as f64 } else { 0.0 };
+        let mut sums: Vec<f64> = numbers.iter().map(own).collect();
+        self.world.sum_numbers(&mut sums)?;
+        Ok(sums.into_iter().map(|sum| sum as u64).collect())
     }
 
     /// Hands updated weights to the ranks that hold the same slices.

@@ -9,16 +9,18 @@ use planner::layout::GroupKind;
 use planner::settings::Strategy;
 use planner::shard::fsdp::{Handling, carried_out};
 use planner::shard::{flat_units, unit_buffers};
-use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Step, Trace};
+use planner::wire::{LossScaleState, MeasuredMemory, Step, Trace};
 use tch::{Device, Kind, Tensor};
 
 use super::batch::Form;
 use super::clock::{Clock, Marks, Measured};
 use super::data::{Data, Ends, ReadAhead, StepTokens};
+use super::evaluation::HeldOut;
 use super::loss_scale::Scaler;
 use super::optimizer::{Update, update};
 use super::pipeline::{Ran, Stage};
-use super::reduction::{NotFinite, Reduction, check_owned, not_finite};
+use super::reduction::{Reduction, check_owned};
+use super::totals::{NotFinite, Sums, Totals, not_finite};
 use crate::WouldRepeat;
 use crate::checkpoint::Source;
 use crate::collectives::Collectives;
@@ -35,6 +37,14 @@ pub struct StepResult {
     pub trace: Trace,
 }
 
+/// What a step came to.
+struct Outcome {
+    /// The mean loss.
+    loss: f64,
+    /// The norm of the gradient; none where it overflowed, and the step is skipped.
+    grad_norm: Option<f64>,
+}
+
 /// Everything that a rank needs for a step.
 pub struct Trainer<'a> {
     pub(super) plan: &'a Plan,
@@ -49,15 +59,15 @@ pub struct Trainer<'a> {
     reading: Option<StepTokens>,
     /// Predictions of it that count, over all replicas: the model's own, then those of each module.
     counted: Vec<u64>,
-    held_out: Option<HeldOut>,
+    pub(super) held_out: Option<HeldOut>,
     /// The model, over the state.
     pub model: Model,
     stage: Stage,
     /// What the rank keeps.
     pub state: State,
-    reduction: Reduction<'a>,
+    pub(super) reduction: Reduction<'a>,
     scaler: Scaler,
-    replica: u64,
+    pub(super) replica: u64,
     /// Steps and sequences that were trained before this process.
     before: (u64, u64),
     /// Live bytes of the rank at rest, which every step must return to.
@@ -109,47 +119,6 @@ fn read_ahead(
         (0..own.microbatches()).map(first).collect::<Vec<u64>>()
     };
     ReadAhead::start(before.0 + 1..=plan.run.steps, move |step| form.read(&data, firsts(step).into_iter()))
-}
-
-/// Data that is not trained on, and what is done with it.
-struct HeldOut {
-    data: Data,
-    form: Form,
-    /// Sequences of an evaluation, over all replicas.
-    sequences: u64,
-    stage: Stage,
-}
-
-impl HeldOut {
-    /// What the plan holds out, in whole micro batches of all replicas: at least as many sequences as it asks for, but none
-    /// twice.
-    fn open(plan: &Plan, model: &Model, world: &dyn Collectives) -> anyhow::Result<Option<HeldOut>> {
-        let Some(evaluation) = &plan.run.evaluation else { return Ok(None) };
-        let training = &plan.training;
-        // Made-up sequences are others than those that are trained on.
-        let seed = plan.run.seed.wrapping_add(1);
-        let data = Data::open(&evaluation.data, seed, plan.model.vocab_size, training.seq_len)
-            .context("opening run.evaluation.data")?;
-        let at_once = training.micro_batch_size * plan.layout.dp;
-        let asked = evaluation.sequences.div_ceil(at_once);
-        let microbatches = data.sequences().map_or(asked, |all| asked.min(all / at_once));
-        ensure!(
-            microbatches > 0,
-            "run.evaluation.data has {} sequences of {} tokens, and the replicas take {at_once} at once; hold out more, or train \
-             with fewer replicas or smaller micro batches",
-            data.sequences().unwrap_or(0),
-            training.seq_len
-        );
-        let stage = Stage::evaluating(plan, world, microbatches)?;
-        let ends = Ends::of(&evaluation.data, plan.run.documents).context("opening run.evaluation.data")?;
-        let form = Form::new(plan, model, ends);
-        Ok(Some(HeldOut { data, form, sequences: microbatches * at_once, stage }))
-    }
-
-    /// The first sequence of a replica's micro batch.
-    fn first(&self, replica: u64, replicas: u64, microbatch: u64) -> u64 {
-        (microbatch * replicas + replica) * self.form.rows
-    }
 }
 
 impl<'a> Trainer<'a> {
@@ -209,7 +178,7 @@ impl<'a> Trainer<'a> {
         for buffer in state.buffers.iter().filter(|_| state.units().is_none()) {
             check_owned(&buffer.shard, world)?;
         }
-        let reduction = Reduction::new(plan, &state, world)?;
+        let reduction = Reduction::new(plan, &state, world, device)?;
         match state.units() {
             // A rank has read or made what it updates.
             Some(_) => reduction.gather_weights(&state)?,
@@ -311,36 +280,39 @@ impl<'a> Trainer<'a> {
         let run = &self.plan.run;
         let (lr, optimizer) = (run.learning_rate(step), &self.plan.training.optimizer);
         let (scale, scales) = (self.scaler.scale(), self.scaler.scales());
-        let (loss, grad_norm) = clock.time(world, "optimizer", || {
-            let totals = self.reduction.totals(loss_sum, Some(&self.state))?;
-            let counted = self.counted.first().copied().unwrap_or(0);
-            let loss = self.reduction.mean_loss(&totals, step, counted)?;
-            let norm = match totals.gradient_norm() {
-                Ok(norm) => norm / scale,
-                Err(_) if scales => {
-                    self.model.end_step(world)?;
-                    return Ok((loss, None));
-                }
-                Err(NotFinite { rank, squares }) => {
-                    return Err(not_finite("gradient", squares, step, rank).into());
-                }
+        let (totals, known) = clock.time(world, "optimizer", || {
+            let mut totals = self.reduction.totals(loss_sum, Some(&self.state))?;
+            if scales {
+                // Whether weights are updated hangs on them.
+                totals = Totals::Known(totals.read(world)?);
+            }
+            let known = match &totals {
+                Totals::Known(sums) => Some(self.outcome(sums, step)?),
+                Totals::OnDevice { .. } => None,
             };
-            let clipped = run.clip_grad > 0.0 && norm > run.clip_grad;
-            let settings = Update {
-                step,
-                lr,
-                weight_decay: run.weight_decay,
-                gradient_scale: if clipped { run.clip_grad / norm } else { 1.0 } / scale,
-                beta1: optimizer.beta1,
-                beta2: optimizer.beta2,
-                eps: optimizer.eps,
-                momentum: optimizer.momentum,
-            };
-            update(&self.state, settings, self.plan, world)?;
-            self.reduction.gather_weights(&self.state)?;
+            if !matches!(known, Some(Outcome { grad_norm: None, .. })) {
+                let settings = Update {
+                    step,
+                    lr,
+                    weight_decay: run.weight_decay,
+                    gradient_scale: totals.gradient_scale(run.clip_grad, scale)?,
+                    beta1: optimizer.beta1,
+                    beta2: optimizer.beta2,
+                    eps: optimizer.eps,
+                    momentum: optimizer.momentum,
+                };
+                update(&self.state, &settings, self.plan, world)?;
+                self.reduction.gather_weights(&self.state)?;
+            }
             self.model.end_step(world)?;
-            Ok((loss, Some(norm)))
+            Ok((totals, known))
         })?;
+        // While a GPU updates weights. A step that ends the training has updated its weights, too, and nobody gets them.
+        let Outcome { loss, grad_norm } = match known {
+            Some(known) => known,
+            None => self.outcome(&totals.read(world)?, step)?,
+        };
+        drop(totals);
         if !self.scaler.note(grad_norm.is_none()) {
             let why = format!(
                 "gradients overflow fp16 in step {step}, and the loss scale of {scale} is the smallest that the plan allows; train in \
@@ -369,36 +341,17 @@ impl<'a> Trainer<'a> {
         Ok(StepResult { record, trace: trace.read() })
     }
 
-    /// The loss on data that is held out, where the plan asks for one after this step.
-    ///
-    /// # Errors
-    /// When anything fails, or the loss is not a number.
-    pub fn evaluate(&self, step: u64) -> anyhow::Result<Option<Evaluated>> {
-        let due = self.plan.run.evaluation.as_ref().is_some_and(|one| one.is_due(step, self.plan.run.steps));
-        let Some(held_out) = self.held_out.as_ref().filter(|_| due) else { return Ok(None) };
-        let start = Instant::now();
-        self.world.note(&format!("evaluating after step {step}"));
-        let mut clock = Clock::new(self.tracker, None);
-        let ran = held_out.stage.run(self, step, &mut clock)?;
-        let counted = self.counted_of(held_out)?;
-        let totals = self.reduction.totals(ran.loss_sum, None)?;
-        let loss = self.reduction.mean_loss(&totals, step, counted)?;
-        let tokens = held_out.sequences * self.plan.training.seq_len;
-        Ok(Some(Evaluated { step, loss, tokens, seconds: start.elapsed().as_secs_f64() }))
-    }
-
-    /// Predictions on held-out data that count, over all replicas.
-    fn counted_of(&self, held_out: &HeldOut) -> anyhow::Result<u64> {
-        let HeldOut { data, form, sequences, .. } = held_out;
-        let counted = if form.counts() {
-            let replicas = self.plan.layout.dp;
-            let first = |microbatch| held_out.first(self.replica, replicas, microbatch);
-            let own = form.read(data, (0..sequences / (form.rows * replicas)).map(first))?;
-            self.reduction.over_replicas(self.replica, &own.counted)?
-        } else {
-            form.all(*sequences)
+    /// What a step came to.
+    fn outcome(&self, sums: &Sums, step: u64) -> anyhow::Result<Outcome> {
+        let loss = sums.mean_loss(self.world, step, self.counted.first().copied().unwrap_or(0))?;
+        let grad_norm = match sums.gradient_norm(self.world)? {
+            Ok(norm) => Some(norm / self.scaler.scale()),
+            Err(_) if self.scaler.scales() => None,
+            Err(NotFinite { rank, squares }) => {
+                return Err(not_finite("gradient", squares, step, rank).into());
+            }
         };
-        Ok(counted.first().copied().unwrap_or(0))
+        Ok(Outcome { loss, grad_norm })
     }
 
     /// Sequences that `step` steps have read.
@@ -414,7 +367,7 @@ impl<'a> Trainer<'a> {
     fn take_tokens(&mut self, step: u64) -> anyhow::Result<()> {
         self.reading = self.reader.as_ref().map(|reader| reader.take(step)).transpose()?;
         if let Some(reading) = self.reading.as_ref().filter(|_| self.form.counts()) {
-            self.counted = self.reduction.over_replicas(self.replica, &reading.counted)?;
+            self.counted = self.reduction.over_replicas(&reading.counted)?;
         }
         Ok(())
     }
@@ -425,15 +378,6 @@ impl<'a> Trainer<'a> {
             self.reading.as_ref().and_then(|step| step.microbatches.get(usize::try_from(microbatch).ok()?));
         let tokens = read.with_context(|| format!("micro batch {microbatch} was not read"))?;
         self.form.batch(tokens, &self.model, self.device)
-    }
-
-    /// A micro batch of an evaluation.
-    pub(super) fn held_out(&self, microbatch: u64) -> anyhow::Result<Batch> {
-        let held_out = self.held_out.as_ref().context("an evaluation without data")?;
-        let first = held_out.first(self.replica, self.plan.layout.dp, microbatch);
-        let reading = held_out.form.read(&held_out.data, std::iter::once(first))?;
-        let tokens = reading.microbatches.first().context("a micro batch of an evaluation")?;
-        held_out.form.batch(tokens, &self.model, self.device)
     }
 
     /// Live bytes beside what the rank keeps from step to step.

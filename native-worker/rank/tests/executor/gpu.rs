@@ -229,3 +229,92 @@ fn phases_and_actions_are_told_by_the_gpus_clock() {
         }
     }
 }
+
+#[test]
+fn the_gpu_updates_weights_while_the_host_reads_their_step() {
+    let mut run = start(&tiny(2, 1), &[], &[]);
+    let pids = [0, 1].map(|rank| run.pid(rank));
+    run.succeed();
+    for pid in pids {
+        let text = std::fs::read_to_string(run.folder().join(format!("calls.{pid}"))).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        // Loss and norm, which are summed on the GPUs.
+        let is_sum = |line: &&str| line.starts_with("all_reduce ") && line.contains(" count 2 ");
+        let mut steps = 0;
+        for (at, _) in lines.iter().enumerate().filter(|(_, line)| **line == "sync event") {
+            let sum = lines[..at].iter().rposition(is_sum).expect("sums before they are read");
+            let update = lines[sum..at].iter().any(|line| line.starts_with("all_gather "));
+            assert!(update, "{:?}", &lines[sum..=at]);
+            steps += 1;
+        }
+        assert_eq!(steps, STEPS);
+    }
+}
+
+/// A plan whose gradients are clipped in most steps, and change weights by their size.
+fn clipped(dtype: &str, clip: f64) -> Value {
+    let mut plan = tiny(2, 1);
+    set(&mut plan, "training.dtype", dtype);
+    set(&mut plan, "training.optimizer.eps", 1.0);
+    set(&mut plan, "run", json!({"steps": STEPS, "lr": 0.3, "clip_grad": clip}));
+    plan
+}
+
+#[test]
+fn gradients_are_clipped_on_the_gpu() {
+    let change = |plan: &mut Value| {
+        set(plan, "training.optimizer", json!({"kind": "sgd", "distributed": true}));
+        set(plan, "run", json!({"steps": STEPS, "lr": 0.5, "weight_decay": 0.2, "clip_grad": 0.3}));
+    };
+    check(2, 1, change, same);
+    for dtype in ["fp32", "bf16"] {
+        let losses = |mut run: Run| {
+            run.succeed();
+            run.steps(0).iter().map(|step| step.loss).collect::<Vec<f64>>()
+        };
+        let by_cpu = losses(Run::start(&clipped(dtype, 0.3), &[]));
+        let by_gpu = losses(start(&clipped(dtype, 0.3), &[], &[]));
+        let free = losses(start(&clipped(dtype, 0.0), &[], &[]));
+        let off = |others: &[f64]| {
+            let off = by_cpu.iter().zip(others).map(|(one, other)| (one - other).abs() / one);
+            off.fold(0.0, f64::max)
+        };
+        let rounding = if dtype == "fp32" { 1e-5 } else { 1e-2 };
+        assert!(off(&by_gpu) < rounding, "{dtype}: {by_gpu:?}, not {by_cpu:?}");
+        assert!(off(&free) > 3.0 * rounding, "{dtype}: {free:?} as {by_cpu:?}, though nothing is clipped");
+    }
+}
+
+#[test]
+fn a_step_whose_numbers_are_none_ends_the_training() {
+    for (lr, expected) in
+        [(1e30, "the gradient is NaN in step 2 on rank 0"), (1e39, "the loss is NaN in step 2 on rank 0")]
+    {
+        let mut plan = tiny(2, 1);
+        set(&mut plan, "training.dtype", "fp32");
+        set(&mut plan, "run", json!({"steps": 50, "lr": lr, "checkpoint": {"every_steps": 1}}));
+        let mut run = start(&plan, &[], &[]);
+        for finished in run.finish(PATIENCE) {
+            assert!(!finished.success && finished.stderr.contains(expected), "{}", finished.stderr);
+        }
+        assert_eq!(run.steps(0).len(), 1);
+        let saved = std::fs::read_dir(run.folder().join("checkpoints")).unwrap();
+        let names: Vec<String> =
+            saved.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(!names.iter().any(|name| name.starts_with("step-") && name.ends_with('2')), "{names:?}");
+    }
+}
+
+#[test]
+fn a_step_that_overflows_changes_nothing() {
+    let mut plan = tiny(1, 1);
+    set(&mut plan, "training.dtype", "fp16");
+    set(&mut plan, "training.loss_scale", json!({"initial": 2_f64.powi(21), "hysteresis": 1, "window": 2}));
+    let told = |mut run: Run| {
+        run.succeed();
+        run.steps(0).iter().map(|step| (step.skipped, step.loss_scale)).collect::<Vec<_>>()
+    };
+    let by_gpu = told(start(&plan, &[], &[]));
+    assert_eq!(by_gpu, told(Run::start(&plan, &[])));
+    assert!(by_gpu[0].0 && by_gpu.iter().any(|(skipped, _)| !skipped), "{by_gpu:?}");
+}

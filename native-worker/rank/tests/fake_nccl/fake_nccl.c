@@ -349,6 +349,14 @@ int cudaEventQuery(void* event) {
   return 0;
 }
 
+int cudaEventSynchronize(void* event) {
+  Event* e = event;
+  fake_say("sync event\n");
+  while (e->reached < e->recorded) usleep(50);
+  if (gpu_seen) gpu_seen(event);
+  return 0;
+}
+
 int cudaEventElapsedTime(float* ms, void* start, void* end) {
   Event *a = start, *b = end;
   const char* fast = getenv("FAKE_GPU_CLOCK");
