@@ -2,18 +2,22 @@
 
 use anyhow::{bail, ensure};
 use planner::layout::GroupKind;
+use planner::units::Bytes;
 use tch::{Device, Tensor};
 
+use super::Collectives;
 use super::host::HostCollectives;
 use super::nccl::NcclCollectives;
-use super::{Collectives, Reduce};
 use crate::arguments::{Arguments, CollectivesChoice};
 use crate::notice;
 use crate::sys::cuda::Cuda;
 use crate::sys::nccl::Nccl;
 
-/// Bytes in which a rank says where it computes.
-const PLACE_BYTES: usize = 128;
+/// Bytes in which a rank says where it computes, on what, and by which NCCL.
+const SAID_BYTES: usize = 256;
+
+/// The part of its memory that a GPU may have more or less than another one of its kind.
+const APART: f64 = 0.05;
 
 /// NCCL where each rank has a GPU of its own, host memory where ranks compute on CPUs, or where it is asked for: by
 /// `--collectives`, or by several ranks to a GPU.
@@ -62,9 +66,13 @@ fn by_nccl(
     if host.size(everyone) == 1 && choice == CollectivesChoice::Automatic {
         return Ok(Err("there is one rank"));
     }
-    let mine = match device {
-        Device::Cuda(index) => format!("GPU {} of {name}", Cuda::loaded()?.bus_id(index)?),
-        _ => String::new(),
+    let (mine, kind, memory) = match device {
+        Device::Cuda(index) => {
+            let cuda = Cuda::loaded()?;
+            let gib = Bytes(cuda.memory()?.total).gib();
+            (format!("GPU {} of {name}", cuda.bus_id(index)?), cuda.kind(index)?, format!("{gib:.1} GiB"))
+        }
+        _ => (String::new(), String::new(), String::new()),
     };
     let places = gather(host, &mine)?;
     match unfit(&places, arguments.ranks_per_gpu > 1) {
@@ -79,15 +87,22 @@ fn by_nccl(
         }
         Some(unfit) => bail!(unfit.words(&places)),
     }
+    let todo = "start ranks on GPUs of one kind, which is what a plan is for";
+    alike("GPUs", &gather(host, &kind)?, &places, todo, |one, other| one == other)?;
+    alike("GPU memory", &gather(host, &memory)?, &places, todo, as_much)?;
     let opened = Nccl::open(library);
-    let mut lacking = Tensor::f_from_slice(&[i64::from(opened.is_err())])?;
-    host.all_reduce(everyone, Reduce::Max, &mut lacking)?;
+    let versions = gather(host, &opened.as_ref().map(|nccl| nccl.version()).unwrap_or_default())?;
     let nccl = opened.map_err(|error| {
         error.context(format!("rank {} has GPUs to talk between, but no NCCL", host.rank())).context(
             "ranks can't talk by NCCL; install a torch with CUDA, which brings it, or give --collectives host, which is slower",
         )
     })?;
-    ensure!(lacking.f_int64_value(&[0])? == 0, "another rank can't open NCCL; its own message says why");
+    ensure!(
+        versions.iter().all(|version| !version.is_empty()),
+        "another rank can't open NCCL; its own message says why"
+    );
+    let todo = "install the same torch on all machines, and look at LD_LIBRARY_PATH";
+    alike("versions of NCCL", &versions, &places, todo, |one, other| one == other)?;
     Ok(Ok(nccl))
 }
 
@@ -143,17 +158,45 @@ impl Unfit {
     }
 }
 
+/// Refuses what differs between ranks and must not, naming the first and one that is not as it.
+fn alike(
+    what: &str,
+    said: &[String],
+    places: &[String],
+    todo: &str,
+    same: impl Fn(&str, &str) -> bool,
+) -> anyhow::Result<()> {
+    let first = said.first().map_or("", String::as_str);
+    let Some(other) = said.iter().position(|other| !same(first, other)) else { return Ok(()) };
+    let place =
+        |rank: usize| places.get(rank).filter(|place| !place.is_empty()).map_or("a CPU", String::as_str);
+    bail!(
+        "ranks have different {what}: {first} on rank 0 ({}), {} on rank {other} ({}); {todo}",
+        place(0),
+        said[other],
+        place(other)
+    )
+}
+
+/// Whether two GPUs have as much memory, as they say it, but for what boards of one kind differ by.
+fn as_much(one: &str, other: &str) -> bool {
+    let bytes =
+        |text: &str| text.split(' ').next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0);
+    let (one, other) = (bytes(one), bytes(other));
+    (one - other).abs() <= APART * one
+}
+
 /// What each rank says, in the order of ranks.
 fn gather(host: &HostCollectives, mine: &str) -> anyhow::Result<Vec<String>> {
     let everyone = host.mine(GroupKind::World)?;
-    let mut bytes = mine.as_bytes()[..mine.len().min(PLACE_BYTES)].to_vec();
-    bytes.resize(PLACE_BYTES, 0);
-    let all = vec![0_u8; PLACE_BYTES * host.size(everyone)];
+    let mut bytes = mine.as_bytes()[..mine.len().min(SAID_BYTES)].to_vec();
+    bytes.resize(SAID_BYTES, 0);
+    let all = vec![0_u8; SAID_BYTES * host.size(everyone)];
     let mut all = Tensor::f_from_slice(&all)?;
     host.all_gather(everyone, &Tensor::f_from_slice(&bytes)?, &mut all)?;
     let all: Vec<u8> = Vec::try_from(&all)?;
     let text = |part: &[u8]| String::from_utf8_lossy(part).trim_end_matches('\0').to_owned();
-    Ok(all.chunks(PLACE_BYTES).map(text).collect())
+    Ok(all.chunks(SAID_BYTES).map(text).collect())
 }
 
 #[cfg(test)]
@@ -167,6 +210,12 @@ mod tests {
         if let Some(unfit) = expected {
             assert!(!unfit.words(&places).is_empty());
         }
+    }
+
+    #[test]
+    fn boards_of_one_kind_have_about_as_much_memory() {
+        assert!(as_much("79.1 GiB", "79.2 GiB") && as_much("139.8 GiB", "139.8 GiB") && as_much("", ""));
+        assert!(!as_much("79.1 GiB", "39.4 GiB") && !as_much("79.1 GiB", "93.0 GiB"));
     }
 
     #[test]

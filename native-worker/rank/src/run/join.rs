@@ -13,11 +13,11 @@ use tch::Device;
 use super::preflight::Reading;
 use super::steps::train;
 use crate::arguments::Arguments;
-use crate::collectives::choice;
 use crate::collectives::control::Meeting;
 use crate::collectives::host::HostCollectives;
 use crate::collectives::link::LastResort;
 use crate::collectives::link::identity::Identity;
+use crate::collectives::{Collectives, choice};
 use crate::environment::Environment;
 use crate::sys::{self, signals};
 use crate::{device, log, notice};
@@ -54,7 +54,7 @@ pub(super) fn joined(
     arguments: &Arguments,
     environment: &Environment,
     reading: &Reading,
-    device: Device,
+    device: anyhow::Result<Device>,
     log: &Arc<Log>,
 ) -> anyhow::Result<(Outcome, String)> {
     let identity = Identity {
@@ -74,7 +74,7 @@ pub(super) fn joined(
         attempt: environment.attempt,
         host: identity.host.clone(),
         pid: identity.pid,
-        device: device::name(device),
+        device: device.as_ref().map_or_else(|_| "none".to_owned(), |&device| device::name(device)),
         torch: identity.torch.clone(),
         plan_sha256: identity.plan_sha256.clone(),
     };
@@ -88,7 +88,14 @@ pub(super) fn joined(
         timeout: arguments.timeout,
         last_resort: Some(last_resort(log)),
     };
-    let host = HostCollectives::join(identity, meeting, reading.groups())?;
+    let host = HostCollectives::join(identity, meeting, reading.groups());
+    // Those that have come hear why it does not go on; where nobody has, this is still what is wrong here.
+    let device = device.inspect_err(|error| {
+        if let Ok(host) = &host {
+            host.abort(&format!("{error:#}"));
+        }
+    })?;
+    let host = host?;
     let name = joined.host.clone();
     log.append(Event::Joined(joined));
     // From here on a signal asks for an end in good order; before, it simply ends the process.

@@ -49,8 +49,8 @@ pub(super) struct Ready {
     pub(super) environment: Environment,
     /// What it runs.
     pub(super) reading: Reading,
-    /// On what.
-    pub(super) device: Device,
+    /// On what, or why that can't be used, which the others are told.
+    pub(super) device: anyhow::Result<Device>,
 }
 
 /// Reads and checks everything that a rank needs; none where the plan leaves its slot out.
@@ -65,9 +65,9 @@ pub(super) fn preflight(arguments: &Arguments, cuda: Result<(), String>) -> anyh
         notice(&format!("rank {} is on a slot that the plan leaves out, so it ends here", environment.rank));
         return Ok(None);
     }
-    let device = device::take(arguments, &environment, cuda)?;
     check_torch()?;
-    if device == Device::Cpu {
+    let device = usable(arguments, &environment, reading.kept(), cuda);
+    if let Ok(Device::Cpu) = device {
         check_room(reading.kept(), &environment)?;
     }
     if environment.world_size > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
@@ -75,6 +75,32 @@ pub(super) fn preflight(arguments: &Arguments, cuda: Result<(), String>) -> anyh
         tch::set_num_threads(1);
     }
     Ok(Some(Ready { environment, reading, device }))
+}
+
+/// The rank's device, with room for what the plan has on it.
+fn usable(
+    arguments: &Arguments,
+    environment: &Environment,
+    plan: &Plan,
+    cuda: Result<(), String>,
+) -> anyhow::Result<Device> {
+    let rank = environment.rank;
+    let found = device::take(arguments, environment, cuda).and_then(|device| {
+        // Ranks that share a GPU are others to each other.
+        if let (Device::Cuda(index), 1) = (device, arguments.ranks_per_gpu) {
+            device::gpu::check_free(&*sys::cuda::Cuda::loaded()?, index, predicted_peak(plan, rank as u64))?;
+        }
+        Ok(device)
+    });
+    found.with_context(|| format!("rank {rank}"))
+}
+
+/// Bytes that the allocator gives out at the plan's peak on a rank; 0 where the planner does not say.
+fn predicted_peak(plan: &Plan, rank: u64) -> u64 {
+    let stage = plan.place_of(rank).pp;
+    let classes = planner::estimate(&plan.file).memory.map(|memory| memory.rank_classes).unwrap_or_default();
+    let peaks = classes.iter().filter(|class| class.stage == stage).map(|class| class.peak_allocated_bytes);
+    peaks.max().unwrap_or(0)
 }
 
 fn read_plan(path: &Path) -> anyhow::Result<Reading> {

@@ -2,6 +2,7 @@
 //! run time: libtorch_cuda brings it, or a library that is named.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -17,6 +18,11 @@ const BUS_ID_BYTES: usize = 32;
 
 functions! {
     set_device = "cudaSetDevice" (c_int) -> c_int;
+    device_count = "cudaGetDeviceCount" (*mut c_int) -> c_int;
+    driver_version = "cudaDriverGetVersion" (*mut c_int) -> c_int;
+    runtime_version = "cudaRuntimeGetVersion" (*mut c_int) -> c_int;
+    attribute = "cudaDeviceGetAttribute" (*mut c_int, c_int, c_int) -> c_int;
+    memory_info = "cudaMemGetInfo" (*mut usize, *mut usize) -> c_int;
     bus_id = "cudaDeviceGetPCIBusId" (*mut c_char, c_int, c_int) -> c_int;
     error_string = "cudaGetErrorString" (c_int) -> *const c_char;
     stream_create = "cudaStreamCreateWithFlags" (*mut Handle, c_uint) -> c_int;
@@ -27,6 +33,33 @@ functions! {
     event_wait = "cudaEventSynchronize" (Handle) -> c_int;
     event_elapsed = "cudaEventElapsedTime" (*mut f32, Handle, Handle) -> c_int;
     event_destroy = "cudaEventDestroy" (Handle) -> c_int;
+}
+
+/// `cudaErrorInsufficientDriver`: the driver is older than the runtime needs.
+const INSUFFICIENT_DRIVER: c_int = 35;
+/// Numbers of attributes (`cudaDeviceAttr`).
+const MULTIPROCESSORS: c_int = 16;
+const COMPUTE_MODE: c_int = 20;
+const CAPABILITY: [c_int; 2] = [75, 76];
+
+/// Who may compute on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Anybody.
+    Shared,
+    /// One process at a time.
+    Exclusive,
+    /// Nobody.
+    Prohibited,
+}
+
+/// Memory of a GPU in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// What nobody has.
+    pub free: u64,
+    /// All of it.
+    pub total: u64,
 }
 
 /// An open CUDA runtime.
@@ -102,6 +135,83 @@ impl Cuda {
         // SAFETY: takes a number.
         let code = unsafe { (self.functions.set_device)(c_int::try_from(index)?) };
         self.checked(&format!("taking GPU {index}"), code)
+    }
+
+    /// The newest CUDA that the driver runs and the one that the runtime is of, such as `12.4` and `13.0`, where the runtime says
+    /// that the driver is too old for it.
+    pub fn driver_too_old(&self) -> Option<(String, String)> {
+        let (mut gpus, mut driver, mut runtime) = (0, 0, 0);
+        // SAFETY: fills one number.
+        let code = unsafe { (self.functions.device_count)(&mut gpus) };
+        if code != INSUFFICIENT_DRIVER {
+            return None;
+        }
+        // SAFETY: fills one number.
+        unsafe { (self.functions.driver_version)(&mut driver) };
+        // SAFETY: fills one number.
+        unsafe { (self.functions.runtime_version)(&mut runtime) };
+        // 12040 is 12.4.
+        let words = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
+        Some((words(driver), words(runtime)))
+    }
+
+    fn attribute(&self, attribute: c_int, index: usize) -> anyhow::Result<c_int> {
+        let mut value = 0;
+        let index = c_int::try_from(index)?;
+        // SAFETY: fills one number.
+        let code = unsafe { (self.functions.attribute)(&mut value, attribute, index) };
+        self.checked(&format!("asking for attribute {attribute} of GPU {index}"), code)?;
+        Ok(value)
+    }
+
+    /// Who may compute on a GPU, which it says without being taken.
+    ///
+    /// # Errors
+    /// When there is no such GPU.
+    pub fn mode(&self, index: usize) -> anyhow::Result<Mode> {
+        // cudaComputeMode: 1 is one thread of one process, which drivers have given up, 3 one process.
+        Ok(match self.attribute(COMPUTE_MODE, index)? {
+            2 => Mode::Prohibited,
+            1 | 3 => Mode::Exclusive,
+            _ => Mode::Shared,
+        })
+    }
+
+    /// Its compute capability, major and minor.
+    fn capability(&self, index: usize) -> anyhow::Result<(i32, i32)> {
+        let [major, minor] = CAPABILITY;
+        Ok((self.attribute(major, index)?, self.attribute(minor, index)?))
+    }
+
+    /// What kind of GPU it is, in words that are the same for GPUs of one kind.
+    ///
+    /// # Errors
+    /// When the driver does not say.
+    pub fn kind(&self, index: usize) -> anyhow::Result<String> {
+        let (major, minor) = self.capability(index)?;
+        let name = self.model(index).map_or_else(String::new, |name| format!("{name}, "));
+        let multiprocessors = self.attribute(MULTIPROCESSORS, index)?;
+        Ok(format!("{name}compute capability {major}.{minor}, {multiprocessors} multiprocessors"))
+    }
+
+    /// What the driver calls it; none where the driver's files are not to be seen.
+    pub fn model(&self, index: usize) -> Option<String> {
+        let folder = Path::new("/proc/driver/nvidia/gpus").join(self.bus_id(index).ok()?.to_lowercase());
+        let text = std::fs::read_to_string(folder.join("information")).ok()?;
+        let model = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
+        Some(model.trim().to_owned())
+    }
+
+    /// Memory of this thread's GPU, whose context it makes.
+    ///
+    /// # Errors
+    /// When the GPU can't be used.
+    pub fn memory(&self) -> anyhow::Result<Memory> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: fills two numbers.
+        let code = unsafe { (self.functions.memory_info)(&mut free, &mut total) };
+        self.checked("asking for the GPU's memory", code)?;
+        Ok(Memory { free: free as u64, total: total as u64 })
     }
 
     /// The GPU's place on the bus of its machine, the same in every process, whatever the process calls the GPU.

@@ -48,15 +48,24 @@ fn library() -> &'static str {
 
 /// Starts a rank for each GPU.
 fn start(plan: &Value, arguments: &[&str], variables: &[(&str, &str)]) -> Run {
+    start_each(plan, arguments, |_| variables)
+}
+
+/// The same with variables of its own for each rank.
+pub fn start_each<'v>(
+    plan: &Value,
+    arguments: &[&str],
+    variables: impl Fn(u64) -> &'v [(&'v str, &'v str)],
+) -> Run {
     let mut run = Run::prepare(plan);
     let (log, library) = (run.folder().join("calls").to_str().unwrap().to_owned(), library());
     let mut all = vec!["--device", "cuda", "--nccl-library", library];
     all.extend(arguments);
-    let mut given =
-        vec![("LD_PRELOAD", library), ("FAKE_NCCL_LOG", log.as_str()), ("FAKE_NCCL_DELAYS", "300")];
-    given.extend(variables);
     let (world, port) = (plan["cluster"]["gpus_per_node"].as_u64().unwrap(), free_port());
     for rank in 0..world {
+        let mut given =
+            vec![("LD_PRELOAD", library), ("FAKE_NCCL_LOG", log.as_str()), ("FAKE_NCCL_DELAYS", "300")];
+        given.extend(variables(rank));
         let start =
             Start { rank, world, port, arguments: &all, program: None, plan: None, variables: &given };
         run.start_rank(&start);

@@ -2,6 +2,7 @@
 
 mod activations;
 mod attention;
+mod bad_gpus;
 mod checkpoints;
 mod control;
 mod dcp;

@@ -6,7 +6,8 @@
 // connect behind the call that makes them. Every call is written to $FAKE_NCCL_LOG.PID, one line each. With
 // $FAKE_NCCL_FAIL_AFTER=N, the communicators of this process report a remote error after N operations and do no more;
 // with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress. With $FAKE_GPU_FORGETS=default or side, that stream, or the others,
-// don't wait for events: what a program does that forgot to. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
+// don't wait for events: what a program does that forgot to. $FAKE_GPU_DRIVER, _MODE, _GIB, _FREE, _MULTIPROCESSORS and
+// $FAKE_NCCL_VERSION are what a GPU, its driver and NCCL say of themselves. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
 //
 // Linked with fake_gpu.cpp it is the GPU's streams, too, and says there what its work reads and writes.
 
@@ -308,6 +309,31 @@ static void enqueue(Stream* handle, Work work) {
   pthread_mutex_unlock(&stream->lock);
 }
 
+static long setting(const char* name, long otherwise) {
+  const char* text = getenv(name);
+  return text ? atol(text) : otherwise;
+}
+
+enum { INSUFFICIENT_DRIVER = 35, UNAVAILABLE = 46, RUNTIME = 13000 };
+
+int cudaDriverGetVersion(int* version) { *version = (int)setting("FAKE_GPU_DRIVER", RUNTIME); return 0; }
+int cudaRuntimeGetVersion(int* version) { *version = RUNTIME; return 0; }
+int cudaGetDeviceCount(int* count) {
+  *count = 8;
+  return setting("FAKE_GPU_DRIVER", RUNTIME) < RUNTIME ? INSUFFICIENT_DRIVER : 0;
+}
+int cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  (void)device;
+  *value = attribute == 16 ? (int)setting("FAKE_GPU_MULTIPROCESSORS", 132) : attribute == 20 ? (int)setting("FAKE_GPU_MODE", 0) : attribute == 75 ? 9 : 0;
+  return 0;
+}
+int cudaMemGetInfo(size_t* free_bytes, size_t* total) {
+  if (setting("FAKE_GPU_MODE", 0) != 0) return UNAVAILABLE;
+  *total = (size_t)setting("FAKE_GPU_GIB", 80) << 30;
+  *free_bytes = (size_t)setting("FAKE_GPU_FREE", (long)*total);
+  return 0;
+}
+
 int cudaSetDevice(int device) {
   fake_say("device %d\n", device);
   if (gpu_set_device) gpu_set_device(device);
@@ -366,7 +392,7 @@ int cudaEventElapsedTime(float* ms, void* start, void* end) {
 
 // ---- communicators ----
 
-int ncclGetVersion(int* version) { *version = 22800; return 0; }
+int ncclGetVersion(int* version) { *version = (int)setting("FAKE_NCCL_VERSION", 22800); return 0; }
 const char* ncclGetErrorString(int code) { return code == REMOTE_ERROR ? "remote process exited" : "an error of the fake"; }
 
 int ncclGetUniqueId(ncclUniqueId* id) {

@@ -1,5 +1,7 @@
 //! The device that a rank computes on, and what goes there.
 
+pub mod gpu;
+
 use anyhow::{Context, bail};
 use planner::Plan;
 use tch::{Cuda, Device, Tensor};
@@ -14,7 +16,7 @@ use crate::{notice, sys};
 /// A task may see all GPUs of its machine, or its own alone.
 ///
 /// # Errors
-/// When a GPU is asked for and there is none, or it can't be used.
+/// When a GPU is asked for and there is none, when it can't be used, or when the driver is too old for any.
 pub fn take(
     arguments: &Arguments,
     environment: &Environment,
@@ -24,6 +26,9 @@ pub fn take(
     if choice == DeviceChoice::Cpu {
         return Ok(Device::Cpu);
     }
+    if let Ok(runtime) = sys::cuda::Cuda::loaded() {
+        gpu::check_driver(&runtime)?;
+    }
     let gpus = if cuda.is_ok() && Cuda::is_available() {
         usize::try_from(Cuda::device_count()).unwrap_or(0)
     } else {
@@ -31,10 +36,9 @@ pub fn take(
     };
     if gpus > 0 {
         let index = environment.local_rank / arguments.ranks_per_gpu % gpus;
-        sys::cuda::Cuda::loaded()?.set_device(index).with_context(|| {
+        gpu::take(&*sys::cuda::Cuda::loaded()?, index).with_context(|| {
             format!(
-                "rank {} can't use GPU {index} of the {gpus} that it sees; `shardplan doctor` says what is wrong with it, and CUDA_VISIBLE_DEVICES leaves it out",
-                environment.rank
+                "can't use GPU {index} of the {gpus} that it sees; `shardplan doctor` says what is wrong with it, and CUDA_VISIBLE_DEVICES leaves it out"
             )
         })?;
         return Ok(Device::Cuda(index));
@@ -57,24 +61,22 @@ pub fn take(
 pub fn name(device: Device) -> String {
     match device {
         Device::Cuda(index) => {
-            format!("cuda:{index}{}", gpu_model().map(|name| format!(" ({name})")).unwrap_or_default())
+            format!("cuda:{index}{}", model(device).map(|name| format!(" ({name})")).unwrap_or_default())
         }
         _ => "cpu".to_owned(),
     }
 }
 
-/// What the driver calls its GPUs; nodes have GPUs of one model.
-fn gpu_model() -> Option<String> {
-    let folder = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?.next()?.ok()?;
-    let text = std::fs::read_to_string(folder.path().join("information")).ok()?;
-    let model = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
-    Some(model.trim().to_owned())
+/// What the driver calls this GPU.
+fn model(device: Device) -> Option<String> {
+    let Device::Cuda(index) = device else { return None };
+    sys::cuda::Cuda::loaded().ok()?.model(index)
 }
 
 /// Whether the device is the GPU that the plan names, so that the plan's peak is its peak.
 pub fn is_the_plans(plan: &Plan, device: Device) -> bool {
     let chip = plan.cluster.gpu.id.split('-').next().unwrap_or_default();
-    device != Device::Cpu && gpu_model().is_some_and(|model| model.to_lowercase().contains(chip))
+    device != Device::Cpu && model(device).is_some_and(|model| model.to_lowercase().contains(chip))
 }
 
 /// Brings a tensor of host memory onto a device. On a GPU nobody waits for it: it goes through pinned memory, in the order of
