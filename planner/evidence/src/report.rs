@@ -25,7 +25,7 @@ fn between(document: &str, text: &str) -> Option<String> {
 }
 
 /// What README shows, in words: dataset, quantity, rows. Of datasets in two halves the one that constants were not fitted to.
-const CHIEF: [(&str, &str, &str, &str); 12] = [
+const CHIEF: [(&str, &str, &str, &str); 13] = [
     ("Parameters on a rank: Megatron-Core's own count", "param_counts", "parameters", "all"),
     ("Peak memory: Megatron-LM's CI", "megatron_ci_golden", "peak_bytes", "validate"),
     ("Peak memory: torchtitan's benchmarks", "torchtitan_benchmarks", "peak_bytes", "all"),
@@ -50,6 +50,12 @@ const CHIEF: [(&str, &str, &str, &str); 12] = [
         "megatron_lm_readme",
         "step_seconds",
         "as typed",
+    ),
+    (
+        "Step: torch's FSDP on 8 to 512 A100 and H100, which no constant saw",
+        "llm_foundry_fsdp",
+        "step_seconds",
+        "as run",
     ),
     ("Step: vTrain's runs", "vtrain_ground_truth", "step_seconds", "validate"),
     ("Step: torchtitan's benchmarks", "torchtitan_benchmarks", "step_seconds", "validate"),
