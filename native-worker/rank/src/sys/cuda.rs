@@ -138,7 +138,7 @@ impl Cuda {
     }
 
     /// The newest CUDA that the driver runs and the one that the runtime is of, such as `12.4` and `13.0`, where the runtime says
-    /// that the driver is too old for it.
+    /// that the driver is too old for it. It says so of a machine without a driver, too, which has no version.
     pub fn driver_too_old(&self) -> Option<(String, String)> {
         let (mut gpus, mut driver, mut runtime) = (0, 0, 0);
         // SAFETY: fills one number.
@@ -150,6 +150,9 @@ impl Cuda {
         unsafe { (self.functions.driver_version)(&mut driver) };
         // SAFETY: fills one number.
         unsafe { (self.functions.runtime_version)(&mut runtime) };
+        if driver == 0 {
+            return None;
+        }
         // 12040 is 12.4.
         let words = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
         Some((words(driver), words(runtime)))

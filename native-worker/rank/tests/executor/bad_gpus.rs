@@ -32,6 +32,12 @@ fn a_driver_that_is_too_old() {
 }
 
 #[test]
+fn a_machine_without_a_driver_has_no_gpus() {
+    // CUDA's runtime calls that a driver that is too old, too. Who asks for no GPU gets the CPU, as the runs on Slurm show.
+    check(&[("FAKE_GPU_DRIVER", "0")], &["rank 1: --device is cuda, but libtorch sees no GPU"]);
+}
+
+#[test]
 fn a_gpu_that_is_not_for_everybody() {
     let whose = "rank 1: can't use GPU 1 of the 8 that it sees";
     check(

@@ -17,7 +17,8 @@ use crate::harness::free_port;
 
 /// Ranks of the test command; `SHARDPLAN_RANKS` asks for others, in whole processes.
 const WORLD: usize = 512;
-/// Each process has the ranks of this many hosts.
+/// Each process has the ranks of this many hosts; but the first rank, which takes in all others, has one of its own, as every rank
+/// has in a run: its files are what is limited.
 const HOSTS: usize = 16;
 const RANKS_OF_A_HOST: usize = 8;
 const FILES: usize = 1024;
@@ -121,15 +122,13 @@ fn live(rank: usize, port: u16, folder: &std::path::Path) -> Moments {
 #[expect(clippy::print_stdout, reason = "the figures, for the test below")]
 fn a_part_of_a_world() {
     let part = std::env::var(PART).expect("the test below says which part");
-    let words: Vec<&str> = part.splitn(3, ' ').collect();
-    let (first, port) = (words[0].parse::<usize>().unwrap(), words[1].parse::<u16>().unwrap());
-    let folder = std::path::Path::new(words[2]);
+    let words: Vec<&str> = part.splitn(4, ' ').collect();
+    let [first, end] = [0, 1].map(|word| words[word].parse::<usize>().unwrap());
+    let (port, folder) = (words[2].parse::<u16>().unwrap(), std::path::Path::new(words[3]));
     let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
     assert_eq!(limit.1, FILES as u64);
     let moments: Vec<Moments> = std::thread::scope(|scope| {
-        let ranks: Vec<_> = (first..first + HOSTS * RANKS_OF_A_HOST)
-            .map(|rank| scope.spawn(move || live(rank, port, folder)))
-            .collect();
+        let ranks: Vec<_> = (first..end).map(|rank| scope.spawn(move || live(rank, port, folder))).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
     let last = |moment: fn(&Moments) -> f64| moments.iter().map(moment).fold(0.0, f64::max);
@@ -148,13 +147,14 @@ fn many_ranks_join_step_and_learn_of_a_failure_within_a_thousand_files_a_process
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
     let (began, start) = (now(), Instant::now());
-    let parts: Vec<_> = (0..world_size())
-        .step_by(HOSTS * RANKS_OF_A_HOST)
-        .map(|first| {
+    let whole = HOSTS * RANKS_OF_A_HOST;
+    let parts: Vec<_> = std::iter::once((0, 1))
+        .chain((0..world_size()).step_by(whole).map(|first| (first.max(1), first + whole)))
+        .map(|(first, end)| {
             let mut part = Command::new("prlimit");
             part.arg(format!("--nofile={FILES}:{FILES}")).arg(std::env::current_exe().unwrap());
             part.args(["--exact", "control::a_part_of_a_world", "--ignored", "--nocapture"]);
-            part.env(PART, format!("{first} {port} {}", folder.path().display()));
+            part.env(PART, format!("{first} {end} {port} {}", folder.path().display()));
             part.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         })
         .collect();
