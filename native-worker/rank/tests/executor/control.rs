@@ -158,11 +158,17 @@ fn many_ranks_join_step_and_learn_of_a_failure_within_a_thousand_files_a_process
             part.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         })
         .collect();
+    let ended: Vec<_> = parts.into_iter().map(|part| part.wait_with_output().unwrap()).collect();
+    // Who began may be in any of them.
+    let errors: Vec<_> = ended
+        .iter()
+        .filter(|part| !part.status.success())
+        .map(|part| String::from_utf8_lossy(&part.stderr))
+        .collect();
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
     let mut moments = Vec::new();
-    for part in parts {
-        let ended = part.wait_with_output().unwrap();
-        let (said, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-        assert!(ended.status.success(), "{said}\n{errors}");
+    for part in ended {
+        let said = String::from_utf8_lossy(&part.stdout);
         let line = said.lines().find_map(|line| line.strip_prefix("moments ")).unwrap();
         moments.push(line.split(' ').map(|word| word.parse().unwrap()).collect::<Vec<f64>>());
     }
