@@ -41,7 +41,9 @@ fn answered(file: &PlanFile, among: Among) -> (Answer, Option<Plan>) {
         time
     });
     let memory = plan.map(memory::answer);
-    findings.extend(plan.zip(memory.as_ref()).and_then(|(plan, memory)| memory::remarks(plan, memory)));
+    findings.extend(
+        plan.zip(memory.as_ref()).and_then(|(plan, memory)| memory::gives_back(plan, &memory.rank_classes)),
+    );
     let sizing = plan.zip(memory.as_ref()).map(|(plan, memory)| memory::sizing(plan, memory));
     findings.extend(
         sizing

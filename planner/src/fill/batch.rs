@@ -3,8 +3,7 @@
 
 use crate::layout::Layout;
 use crate::model::presets;
-use crate::rules::groups_fit;
-use crate::settings::Schedule;
+use crate::rules::{group_of, groups_fit};
 use crate::wire::{MAX_COUNT, Setting};
 
 /// Tokens of a step where no batch of the model is published: among the 2 to 16 million of published trainings.
@@ -35,12 +34,12 @@ pub(crate) fn assumed_batch(preset: Option<&str>, seq_len: u64, world: u64) -> u
 /// `micro` sequences on every replica, in the groups of an interleaved pipeline.
 pub(super) fn usual_batch(layout: &Layout, micro: u64) -> u64 {
     let usual: u64 = Setting::usual_of("training.global_batch_size");
-    let grouped = layout.schedule == Schedule::Interleaved && layout.vpp > 1;
-    let group = if grouped { layout.microbatch_group_size.max(1) } else { 1 };
+    let group = group_of(layout);
     let once = micro.max(1).saturating_mul(layout.dp.max(1));
-    let goes = usual.is_multiple_of(once) && (!grouped || groups_fit(group, layout.pp, usual / once));
-    let whole =
-        usual.checked_next_multiple_of(once.saturating_mul(group)).filter(|whole| *whole <= MAX_COUNT);
+    let goes =
+        usual.is_multiple_of(once) && group.is_none_or(|group| groups_fit(group, layout.pp, usual / once));
+    let at_once = once.saturating_mul(group.map_or(1, |group| group.max(1)));
+    let whole = usual.checked_next_multiple_of(at_once).filter(|whole| *whole <= MAX_COUNT);
     whole.filter(|_| !goes).unwrap_or(usual)
 }
 

@@ -40,7 +40,7 @@ fn room(plan: &Plan) -> u64 {
 }
 
 /// That a rank's allocator has to give back what it would keep.
-pub(super) fn gives_back(plan: &Plan, classes: &[RankClass]) -> Option<Finding> {
+pub(crate) fn gives_back(plan: &Plan, classes: &[RankClass]) -> Option<Finding> {
     let room = room(plan);
     let full = classes.iter().any(|class| on_gpu(plan) && class.peak_reserved_bytes == room);
     full.then(|| {

@@ -40,8 +40,8 @@ pub(crate) use assumptions::{assumptions, spares_nothing};
 pub use expert_layer::expert_layer_bytes;
 pub use fsdp2::{Alive, At, Moment, moments, moments_of_units};
 pub use head::HeadBytes;
-pub(crate) use interval::MOST_OVER_PEAK;
 pub use interval::taken;
+pub(crate) use interval::{MOST_OVER_PEAK, gives_back};
 pub use interval::{
     RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX, in_words as interval_in_words, peak_ranges,
 };
@@ -59,7 +59,6 @@ pub use state::{Held, Static};
 use interval::Figures;
 use ranks::{Rank, Sharded, StageState, sharded, sharded_ranks};
 
-use crate::finding::Finding;
 use crate::plan::Plan;
 use crate::reduced::Nonuniform;
 use crate::settings::Strategy;
@@ -100,11 +99,6 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
         rank_classes,
         advice: None,
     }
-}
-
-/// What the memory of a plan's ranks is to be told of besides.
-pub(crate) fn remarks(plan: &Plan, memory: &MemoryAnswer) -> Option<Finding> {
-    interval::gives_back(plan, &memory.rank_classes)
 }
 
 /// Bytes of saved activations that a rank of a valid plan sends to its host in one micro batch's forward and fetches in its

@@ -435,6 +435,12 @@ pub(crate) fn most_in_groups(group: u64, stages: u64, microbatches: u64) -> u64 
     [microbatches, whole].into_iter().find(|&count| groups_fit(group, stages, count)).unwrap_or(0)
 }
 
+/// How many micro batches a layout's schedule takes at a time; none where it takes each by itself.
+pub(crate) fn group_of(layout: &Layout) -> Option<u64> {
+    let grouped = layout.schedule == Schedule::Interleaved && layout.vpp > 1;
+    grouped.then_some(layout.microbatch_group_size)
+}
+
 /// Whether the interleaved schedule takes so many micro batches in groups of `group`.
 pub(crate) fn groups_fit(group: u64, stages: u64, microbatches: u64) -> bool {
     let rest = microbatches.checked_rem(group).unwrap_or(0);
@@ -465,8 +471,8 @@ fn batch_rules(shape: &Shape<'_>, broken: &mut Broken) {
             )
         });
     let (true, Some(microbatches)) = (holds, microbatches) else { return };
-    if shape.layout.schedule == Schedule::Interleaved && shape.layout.vpp > 1 {
-        let (group, stages) = (shape.layout.microbatch_group_size, shape.layout.pp);
+    if let Some(group) = group_of(&shape.layout) {
+        let stages = shape.layout.pp;
         let fits = groups_fit(group, stages, microbatches);
         let field =
             if group == stages { "training.global_batch_size" } else { "layout.microbatch_group_size" };

@@ -19,7 +19,8 @@ mod values;
 pub use executor::executor_limits;
 pub use generate::{LayoutChoice, valid_layouts};
 pub(crate) use layout::{
-    Aspect, Broken, broken_at, broken_batch, first_broken, first_broken_alone, groups_fit, most_in_groups,
+    Aspect, Broken, broken_at, broken_batch, first_broken, first_broken_alone, group_of, groups_fit,
+    most_in_groups,
 };
 pub(crate) use owner::{Owned, Owner};
 pub(crate) use remarks::remarks;
