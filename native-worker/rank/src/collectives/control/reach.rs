@@ -28,6 +28,8 @@ const MAX_REPLY_BYTES: usize = 64 * 1024;
 const PROOF_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a rank that the first does not take for one of its run, or that comes with many others, tries without a word.
 const QUIET: Duration = Duration::from_secs(1);
+/// How soon a rank tries again to link with another.
+const TRY_AGAIN: Duration = Duration::from_millis(20);
 /// What a rank says to the first once it hangs in the tree.
 pub(super) const LINKED: u8 = 1;
 
@@ -220,6 +222,7 @@ fn reach(
                     match reach_candidate(me, meeting, (first, candidate), key, network, deadline) {
                         Ok(reached) => return Ok(reached),
                         Err(Unreached::NoConnection(error)) => last = error.to_string(),
+                        Err(Unreached::Dropped(error)) => last = format!("{error:#}"),
                         Err(Unreached::Stranger(error)) if stranger.is_none() && began.elapsed() >= QUIET => {
                             let said = format!(
                                 "something else has {candidate}: {error:#}; set MASTER_PORT to a free port"
@@ -252,8 +255,10 @@ fn reach(
 enum Unreached {
     /// Nothing takes connections there.
     NoConnection(std::io::Error),
-    /// What does is not that rank.
+    /// What does is not that rank, or too busy to prove that it is.
     Stranger(anyhow::Error),
+    /// It is that rank, which dropped this one among the many that have come.
+    Dropped(anyhow::Error),
     /// This machine does not do its part.
     Broken(anyhow::Error),
 }
@@ -273,7 +278,7 @@ fn reach_candidate(
     let (greetings, port) = links.map_err(Unreached::Broken)?;
     me.port = port;
     let greeting = Greeting { identity: me.clone(), errand: Errand::Join };
-    reached.introduce(&mut stream, &greeting, soon(deadline)).map_err(Unreached::Stranger)?;
+    reached.introduce(&mut stream, &greeting, soon(deadline)).map_err(Unreached::Dropped)?;
     Ok((stream, greetings))
 }
 
@@ -294,6 +299,13 @@ fn soon(deadline: Instant) -> Instant {
     deadline.min(Instant::now() + PROOF_PATIENCE)
 }
 
+/// Whether a connection may come about a moment later: its queue is full, or this machine has no file or port to give.
+fn passes(error: &std::io::Error) -> bool {
+    use nix::libc::{EADDRNOTAVAIL, EMFILE, ENFILE};
+    error.kind() == std::io::ErrorKind::TimedOut
+        || matches!(error.raw_os_error(), Some(EADDRNOTAVAIL | EMFILE | ENFILE))
+}
+
 /// Links with a rank that listens since before the first rank named it.
 ///
 /// # Errors
@@ -307,9 +319,10 @@ pub(super) fn link(
     deadline: Instant,
 ) -> anyhow::Result<Arc<Link>> {
     let greeting = Greeting { identity: me.clone(), errand };
+    let may_go_on = || Instant::now() < deadline && network.board.failure().is_none();
     loop {
         let linked = prove(address, key, peer.rank, deadline).and_then(|(mut stream, reached)| {
-            reached.introduce(&mut stream, &greeting, soon(deadline)).map_err(Unreached::Stranger)?;
+            reached.introduce(&mut stream, &greeting, soon(deadline)).map_err(Unreached::Dropped)?;
             Ok(stream)
         });
         match linked {
@@ -317,15 +330,17 @@ pub(super) fn link(
                 let failed = format!("setting up the link to rank {}", peer.rank);
                 return Link::start(peer, channel, stream, network).context(failed);
             }
+            Err(Unreached::NoConnection(error)) if passes(&error) && may_go_on() => {
+                std::thread::sleep(TRY_AGAIN)
+            }
             Err(Unreached::NoConnection(error)) => {
                 let gone = format!("{peer} is gone: it takes no link at {address}");
                 return Err(error).context(gone);
             }
-            // So many may have come that it was dropped among them.
-            Err(Unreached::Stranger(_)) if Instant::now() < deadline && network.board.failure().is_none() => {
-                std::thread::sleep(Duration::from_millis(20))
+            Err(Unreached::Stranger(_) | Unreached::Dropped(_)) if may_go_on() => {
+                std::thread::sleep(TRY_AGAIN)
             }
-            Err(Unreached::Stranger(error) | Unreached::Broken(error)) => {
+            Err(Unreached::Stranger(error) | Unreached::Dropped(error) | Unreached::Broken(error)) => {
                 return Err(error).with_context(|| format!("{peer} takes no link at {address}"));
             }
         }

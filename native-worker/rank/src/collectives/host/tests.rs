@@ -347,7 +347,10 @@ fn the_first_failure_reaches_all() {
     // Often, for whoever has heard of it must not leave before the others have.
     for _ in 0..20 {
         let start = Instant::now();
+        let all_joined = std::sync::Barrier::new(3);
         let errors = on_ranks(3, LONG, |world| {
+            // One that is still told where all are would hear of it there.
+            all_joined.wait();
             if world.rank() == 1 {
                 world.abort("token 300 is not in the vocabulary");
                 return String::from("token 300 is not in the vocabulary");

@@ -79,13 +79,17 @@ impl Busy {
         self.lock().unproven.push_back((number, Instant::now(), stream));
     }
 
-    /// Takes one off those that have proven nothing; it may be among those that have.
-    fn known(&self, number: u64, proven: bool) {
+    /// Takes one off those that have proven nothing; with `proven` it is among those that have. Whether it is: one that was
+    /// dropped in the meantime is not, however far it had come.
+    fn known(&self, number: u64, proven: bool) -> bool {
         let mut state = self.lock();
+        let waiting = state.unproven.len();
         state.unproven.retain(|(known, ..)| *known != number);
-        state.proven += usize::from(proven);
+        let kept = proven && state.unproven.len() < waiting;
+        state.proven += usize::from(kept);
         drop(state);
         self.fewer.notify_all();
+        kept
     }
 
     fn finished(&self) {
@@ -128,9 +132,11 @@ impl Greetings {
                 let admit = move |mut stream: TcpStream| {
                     let deadline = Instant::now() + PATIENCE;
                     let admitted = handshake::admit(&mut stream, &key, listening, deadline);
-                    at_work.known(number, admitted.is_ok());
-                    if let Ok(greeting) = admitted {
-                        take(stream, greeting);
+                    // Only one that is kept is told that it is known: else it would lose its place with its connection.
+                    if at_work.known(number, admitted.is_ok()) {
+                        if let (Ok(greeting), Ok(())) = (admitted, handshake::welcome(&mut stream)) {
+                            take(stream, greeting);
+                        }
                         at_work.finished();
                     }
                 };
@@ -142,5 +148,31 @@ impl Greetings {
         };
         std::thread::Builder::new().name("greetings".to_owned()).spawn(accept)?;
         Ok(Greetings { listener, done })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_was_dropped_to_make_room_is_not_kept_though_it_proves_the_key_in_that_moment() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let busy = Busy::default();
+        let mut ends = Vec::new();
+        for number in 0..UNPROVEN as u64 {
+            let stream = TcpStream::connect(address).unwrap();
+            ends.push(listener.accept().unwrap().0);
+            busy.add(number, stream);
+        }
+        assert!(busy.known(1, true));
+        busy.add(UNPROVEN as u64, TcpStream::connect(address).unwrap());
+        // Waits until the oldest may be dropped.
+        busy.make_room(&AtomicBool::new(false));
+        assert!(!busy.known(0, true));
+        assert!(!busy.known(2, false));
+        assert!(busy.known(3, true));
+        assert_eq!(busy.lock().proven, 2);
     }
 }

@@ -149,7 +149,7 @@ impl Reached {
     }
 }
 
-/// Who has connected to this rank, `listener`, and for what, once it has proven the key.
+/// Who has connected to this rank, `listener`, and for what, once it has proven the key. It waits to be welcomed then.
 ///
 /// # Errors
 /// When it has not until `deadline`. It is to be dropped then, and told nothing.
@@ -180,10 +180,16 @@ pub fn admit(
     read(stream, &mut text, deadline)?;
     let right = connection.code(key, CONNECTOR, &text)?.verify_slice(code);
     ensure!(right.is_ok(), "what connects does not know this run's key");
-    let greeting = serde_json::from_slice(&text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Tells one who has proven the key that it is known: from then on it counts on what it came for.
+///
+/// # Errors
+/// When it is gone.
+pub fn welcome(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&[KNOWN])?;
-    stream.set_read_timeout(None)?;
-    Ok(greeting)
+    stream.set_read_timeout(None)
 }
 
 #[cfg(test)]
