@@ -184,6 +184,11 @@ impl Named {
         Some((Named { product, version: nearest }, version.is_empty()))
     }
 
+    /// The newest known version of a framework.
+    pub fn newest(product: Product) -> Named {
+        Named { product, version: product.versions().first().copied().unwrap_or_default() }
+    }
+
     /// Name and version, as plan files have them.
     pub fn text(self) -> String {
         format!("{} {}", self.product.name(), self.version)

@@ -4,7 +4,7 @@ use gloo::utils::{document, window};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::js_sys::Promise;
-use web_sys::{Blob, BlobPropertyBag, HtmlAnchorElement, HtmlElement, Url};
+use web_sys::{Blob, BlobPropertyBag, Element, HtmlAnchorElement, HtmlElement, Url};
 
 #[wasm_bindgen]
 extern "C" {
@@ -55,7 +55,7 @@ pub async fn rest(milliseconds: u32) {
 
 /// Whether the `details` element that an event came from is open.
 pub fn is_open(event: &web_sys::Event) -> bool {
-    event.target().is_some_and(|target| target.unchecked_into::<web_sys::Element>().has_attribute("open"))
+    event.target().is_some_and(|target| target.unchecked_into::<Element>().has_attribute("open"))
 }
 
 /// The fragment of the address, with its `#`.
@@ -145,7 +145,7 @@ pub const SANS: &str = "system-ui, sans-serif";
 pub const MONO: &str = "ui-monospace, monospace";
 
 /// Reads CSS variables as they hold for an element.
-pub fn variables(element: Option<web_sys::Element>) -> impl Fn(&str) -> String {
+pub fn variables(element: Option<Element>) -> impl Fn(&str) -> String {
     let style = element.and_then(|element| window().get_computed_style(&element).ok()?);
     move |name| style.as_ref().and_then(|style| style.get_property_value(name).ok()).unwrap_or_default()
 }
@@ -161,6 +161,18 @@ pub fn focus(id: &str) {
         && let Ok(element) = element.dyn_into::<HtmlElement>()
     {
         let _ = element.focus();
+    }
+}
+
+/// Scrolls the row that an element stands in as far sideways as the element needs to be seen; the page stays where it is.
+pub fn show_in_row(id: &str) {
+    let Some(element) = document().get_element_by_id(id) else { return };
+    let Some(row) = element.parent_element() else { return };
+    let [own, seen] = [&element, &row].map(Element::get_bounding_client_rect);
+    let beyond = (own.right() - seen.right()).max(0.0);
+    let before = (seen.left() - own.left()).max(0.0);
+    if beyond > 0.0 || before > 0.0 {
+        row.set_scroll_left(row.scroll_left() + (beyond - before).round() as i32);
     }
 }
 

@@ -124,6 +124,9 @@ pub fn parse_whole(text: &str) -> Result<u64, String> {
         _ => (cleaned.as_str(), 1),
     };
     let refused = || format!("{} is not a whole number; write it as 8192, 8,192, 8_192 or 8k", quoted(text));
+    if cleaned.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())) {
+        return Err(format!("{} is less than 0; write a whole number without a sign", quoted(text)));
+    }
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(refused());
     }
@@ -210,6 +213,7 @@ mod tests {
         }
         assert_eq!(parse_whole("1m"), Ok(1 << 20));
         assert_eq!(parse_whole("0"), Ok(0));
+        assert!(parse_whole("-5").unwrap_err().contains("less than 0"));
     }
 
     #[test]

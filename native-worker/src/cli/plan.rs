@@ -38,6 +38,13 @@ fn without_framework(file: &PlanFile) -> PlanFile {
     file
 }
 
+/// Days that the best plan takes for all tokens, and those that it may: none where it is in time, or need not be.
+fn late(file: &PlanFile, sourced: &super::source::Sourced) -> Option<[f64; 2]> {
+    let wanted = file.deadline_days.filter(|_| file.objective == Some(Objective::Deadline))?;
+    let days = sourced.answer.as_ref()?.rows.first()?.days?;
+    (days > wanted).then_some([days, wanted])
+}
+
 impl PlanCommand {
     /// Writes the plan file and a summary; no when nothing fits.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
@@ -78,13 +85,28 @@ impl PlanCommand {
         }
         let memory = answer.memory.as_ref();
         let verdict = memory.map_or(Verdict::Invalid, |memory| memory.verdict);
-        self.summary(&answer, &sourced, verdict);
-        Ok(if matches!(verdict, Verdict::Fits | Verdict::Tight) { Exit::Yes } else { Exit::No })
+        let late = late(&file, &sourced);
+        self.summary(&answer, &sourced, verdict, late);
+        let holds = matches!(verdict, Verdict::Fits | Verdict::Tight) && late.is_none();
+        Ok(if holds { Exit::Yes } else { Exit::No })
     }
 
     /// A few lines on what was chosen, and what to do next.
-    fn summary(&self, answer: &planner::wire::Answer, sourced: &super::source::Sourced, verdict: Verdict) {
+    fn summary(
+        &self,
+        answer: &planner::wire::Answer,
+        sourced: &super::source::Sourced,
+        verdict: Verdict,
+        late: Option<[f64; 2]>,
+    ) {
+        if let Some([days, wanted]) = late {
+            notice(&format!(
+                "too late: {days:.1} days for all tokens, and the deadline is {wanted}; take more or faster GPUs, fewer tokens or a later deadline"
+            ));
+        }
+        let unknown = answer.memory.as_ref().is_some_and(|memory| memory.capacity_bytes.is_none());
         let words = match verdict {
+            Verdict::Fits if unknown => "not known whether it fits",
             Verdict::Fits => "fits",
             Verdict::Tight => "tight",
             Verdict::No => "nothing fits; this lacks the least",
@@ -117,6 +139,12 @@ impl PlanCommand {
         for one in &sourced.chosen {
             let value = one.value.as_str().map_or_else(|| one.value.to_string(), str::to_owned);
             notice(&format!("  {} {value}: {}", one.field, one.why));
+        }
+        for path in &sourced.assumed {
+            let plan = answer.plan.as_ref().and_then(|plan| serde_json::to_value(plan).ok());
+            let value = plan.and_then(|plan| plan.pointer(&format!("/{}", path.replace('.', "/"))).cloned());
+            let value = value.map_or_else(String::new, |value| format!(" {value}"));
+            notice(&format!("  {path}{value}: assumed, for nobody has said it"));
         }
         if let Some(answer) = &sourced.answer {
             answer.notes.iter().for_each(|note| notice(&format!("note: {note}")));

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use batch::launch::{self, Body, Mode, ScriptOptions, Site, Task};
 use planner::Finding;
 use planner::finding::has_error;
-use planner::wire::GoingOn;
+use planner::plan::Plan;
+use planner::wire::{GoingOn, OnFailure};
 
 use super::estimate::resolved;
 use super::numbers::whole;
@@ -24,7 +25,7 @@ pub struct Script {
     /// How processes are spawned
     #[arg(long, value_parser = one_of(&Mode::ALL, Mode::name, Mode::about), default_value = Mode::Srun.name())]
     mode: Mode,
-    /// What they run; without it the worker, or the command that is given
+    /// What they run; without it the framework that the plan names, the command that is given, or else the worker
     #[arg(long, value_parser = one_of(&Body::ALL, Body::name, |body| body.facts().about))]
     body: Option<Body>,
     /// What Megatron Bridge does (body bridge)
@@ -53,15 +54,24 @@ pub struct Script {
 }
 
 impl Script {
-    fn body(&self) -> Body {
-        self.body.unwrap_or(if self.command.is_empty() { Body::Worker } else { Body::Command })
+    /// What the script starts: what is said, else what trains the plan. Only the worker goes on when ranks die, and only Megatron
+    /// Bridge does more than train.
+    fn body(&self, plan: &Plan) -> Body {
+        let goes_on = self.going_on.going_on(0).on_failure != OnFailure::Stop || self.spare_nodes > 0;
+        let usual = || match self.task {
+            _ if !self.command.is_empty() => Body::Command,
+            _ if goes_on => Body::Worker,
+            Task::Train => Body::usual(plan),
+            _ => Body::Bridge,
+        };
+        self.body.unwrap_or_else(usual)
     }
 
     /// The options as planner takes them.
-    fn options(&self) -> ScriptOptions {
+    fn options(&self, body: Body) -> ScriptOptions {
         ScriptOptions {
             mode: self.mode,
-            body: self.body(),
+            body,
             task: self.task,
             array: self.array.clone(),
             het: self.het.clone(),
@@ -76,14 +86,27 @@ impl Script {
 
     /// Prints the script; no when it can't be used as it stands.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        if !self.command.is_empty() && self.body() != Body::Command {
+        if !self.command.is_empty() && self.body.is_some_and(|body| body != Body::Command) {
             return Err(Failure::usage(
                 "a command after -- is what --body command runs; leave --body out, or the command",
             ));
         }
         let site = self.site.as_deref().map_or_else(|| Ok(Site::default()), read_site)?;
-        let plan = resolved(&self.source.plan()?.file)?;
-        let (script, findings) = frameworks::script(&plan, &site, &self.options());
+        // A program that is named says whose recipe holds where nobody else does.
+        let product = self.body.and_then(|body| body.facts().product);
+        let plan = resolved(&self.source.plan_for(product)?.file)?;
+        let body = self.body(&plan);
+        if self.body.is_none() && body != Body::Command {
+            let others: Vec<&str> =
+                Body::ALL.map(Body::name).into_iter().filter(|name| *name != body.name()).collect();
+            notice(&format!(
+                "the script starts {} (--body {}; others are {})",
+                body.title(),
+                body.name(),
+                others.join(", ")
+            ));
+        }
+        let (script, findings) = frameworks::script(&plan, &site, &self.options(body));
         let refused = has_error(&findings);
         answer((!refused).then_some(script.as_str()), &findings, json)
     }
@@ -144,7 +167,9 @@ mod tests {
         let words = launch::command_words(options, true);
         // Without the program, whose place the subcommand takes.
         let parsed = <Only as clap::Parser>::try_parse_from(&words[1..]).expect("a command line");
-        assert_eq!(&parsed.script.options(), options);
+        // It always says the body.
+        let body = parsed.script.body.expect("a body");
+        assert_eq!(&parsed.script.options(body), options);
         assert_eq!(parsed.script.site.as_deref(), Some(Path::new("site.toml")));
         assert_eq!(parsed.script.source.plan.as_deref(), Some(Path::new("plan.json")));
     }

@@ -261,7 +261,7 @@ fn readable(answer: &SearchAnswer) -> String {
         out.push_str(&format!(
             "\nnearest     {}: {:.1} % faster, but it needs {}\n",
             text::one_line(&settings(&nearest.settings)),
-            100.0 * (nearest.speedup - 1.0),
+            100.0 * (1.0 - 1.0 / nearest.speedup),
             nearest.needs
         ));
     }

@@ -6,7 +6,7 @@ use frameworks::import::{self, Job};
 use planner::parse::with_words;
 use planner::runtime::Runtime;
 use planner::search::{Choice, Search, SearchAnswer};
-use planner::software::with_usual_framework;
+use planner::software::{Named, Product, with_usual_framework};
 use planner::wire::{Choose, Chosen, PlanFile};
 use serde_json::{Value, json};
 
@@ -98,7 +98,15 @@ impl Source {
     /// # Errors
     /// When it can't be read, or nothing that is valid was found.
     pub fn plan(&self) -> anyhow::Result<Sourced> {
-        let sourced = chosen(&self.file()?)?;
+        self.plan_for(None)
+    }
+
+    /// The same, for a framework that a model by name is trained with where it is not said.
+    ///
+    /// # Errors
+    /// When it can't be read, or nothing that is valid was found.
+    pub fn plan_for(&self, product: Option<Product>) -> anyhow::Result<Sourced> {
+        let sourced = chosen(&self.file_for(product)?)?;
         for one in &sourced.chosen {
             notice(&format!("chosen {}: {}; {}", one.field, one.value, one.why));
         }
@@ -127,6 +135,10 @@ impl Source {
     /// # Errors
     /// When it can't be read.
     pub fn file(&self) -> anyhow::Result<PlanFile> {
+        self.file_for(None)
+    }
+
+    fn file_for(&self, product: Option<Product>) -> anyhow::Result<PlanFile> {
         // A job is of the framework that it starts; a model by name is trained by the usual one, as `plan` writes it.
         let (mut file, usual) = match (&self.plan, &self.model) {
             (Some(path), None) => {
@@ -146,9 +158,19 @@ impl Source {
                 ));
             }
         };
-        let held = self.held()?;
+        let mut held = self.held()?;
+        let said = |field: &str| held.iter().any(|(path, _)| path == field);
+        if usual && !said("software.framework") && !said("runtime") {
+            let newest = product.map(|product| Named::newest(product).text());
+            held.extend(newest.map(|name| ("software.framework".to_owned(), name.into())));
+        }
         if !held.is_empty() {
             file = with_words(&file, &held).map_err(Failure::Findings)?;
+        }
+        if usual && file.software.framework.is_none() {
+            // Beside a runtime that is said, where it trains with that.
+            let trains = |product: &Product| product.runtimes().contains(&file.runtime.unwrap_or_default());
+            file.software.framework = product.filter(trains).map(|product| Named::newest(product).text());
         }
         if usual && file.runtime.is_none() && is_host(&file) {
             // No framework's recipe is for CPUs; the worker runs there.

@@ -35,6 +35,30 @@ fn a_model_and_a_cluster_give_a_plan_file_that_fits() {
 }
 
 #[test]
+fn a_deadline_that_is_missed_is_no_and_memory_that_is_not_known_is_not_said_to_fit() {
+    let shop = Workshop::new();
+    let late = |days: &str| {
+        let named = ["plan", "--model", "qwen3-8b", "--gpu", "h100-sxm", "--nodes", "1", "--tp", "2"];
+        let tokens =
+            ["--set", "training.train_tokens=1e9", "--objective", "deadline", "--deadline-days", days];
+        shop.ask(&[&named[..], &tokens].concat())
+    };
+    let answer = late("0.001");
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(
+        answer.stderr.contains("too late: ") && answer.stderr.contains("deadline is 0.001"),
+        "{answer:?}"
+    );
+    assert!(answer.stderr.contains("training.global_batch_size 1024: assumed"), "{answer:?}");
+    let answer = late("1000");
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert!(!answer.stderr.contains("too late"), "{answer:?}");
+    let cpu =
+        shop.ask(&["plan", "--model", "qwen3-8b", "--gpu", "cpu", "--nodes", "1", "--gpus-per-node", "1"]);
+    assert!(cpu.stderr.contains("not known whether it fits: ") && !cpu.stderr.contains("\nfits: "), "{cpu:?}");
+}
+
+#[test]
 fn nodes_of_a_gpu_that_is_named_are_as_it_has_them() {
     let shop = Workshop::new();
     let plan = |more: &[&str]| -> Value {

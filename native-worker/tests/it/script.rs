@@ -34,6 +34,38 @@ fn bash_reads_every_script() {
 }
 
 #[test]
+fn a_script_starts_the_framework_of_its_plan_and_a_program_that_is_named_says_the_framework() {
+    let shop = Workshop::new();
+    let named =
+        ["script", "--model", "qwen3-8b", "--gpu", "h100-sxm", "--nodes", "1", "--tp", "2", "--mode", "srun"];
+    for (more, body) in [
+        (&[][..], "bridge"),
+        (&["--framework", "bridge 26.06"], "bridge"),
+        (&["--framework", "megatron-lm"], "mlm"),
+        (&["--framework", "torchtitan"], "torchtitan"),
+        (&["--framework", "automodel"], "automodel"),
+        (&["--runtime", "native"], "worker"),
+        (&["--on-failure", "drop", "--set", "run.checkpoint.every_steps=1"], "worker"),
+    ] {
+        let answer = shop.ask(&[&named[..], more].concat());
+        assert_eq!(answer.code, Some(0), "{more:?}: {answer:?}");
+        assert!(answer.stderr.contains(&format!("(--body {body};")), "{more:?}: {answer:?}");
+    }
+    for (body, runtime) in [
+        ("bridge", None),
+        ("mlm", None),
+        ("torchtitan", None),
+        ("automodel", None),
+        ("automodel", Some("fsdp2")),
+    ] {
+        let runtime: Vec<&str> = runtime.into_iter().flat_map(|runtime| ["--runtime", runtime]).collect();
+        let answer = shop.ask(&[&named[..], &["--body", body], &runtime[..]].concat());
+        assert_eq!(answer.code, Some(0), "{body} {runtime:?}: {answer:?}");
+        assert!(!answer.stderr.contains("the plan names"), "{body} {runtime:?}: {answer:?}");
+    }
+}
+
+#[test]
 fn strict_names_what_is_missing_and_prints_no_script() {
     let shop = Workshop::new();
     let answer = shop.ask(&["script", "tiny.json", "--strict"]);

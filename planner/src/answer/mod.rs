@@ -1,17 +1,20 @@
 //! What page and command show of a plan file: everything that the rooms below say of it, put together.
 
+mod failures;
 mod sizing;
 
+pub use failures::without_distributed_optimizer;
 pub use sizing::{SizingRow, sizing_rows};
 
 use serde_json::Value;
 
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
 use crate::plan::Plan;
 use crate::recipes::Among;
+use crate::rules::executor_limits;
 use crate::software::Named;
 use crate::wire::{Answer, GroupSizes, ParameterCounts, PlanFile, TimeAnswer, VERSION, Verdict};
-use crate::{memory, model, nonuniform, shard, time};
+use crate::{memory, model, shard, time};
 
 /// The answer to a plan file: counts, groups, memory, findings. Never fails: what can't be computed is absent, and a
 /// finding says why.
@@ -51,6 +54,7 @@ fn answered(file: &PlanFile, among: Among) -> (Answer, Option<Plan>) {
             .zip(memory.as_ref())
             .and_then(|(sizing, memory)| memory::disagreement(sizing, memory)),
     );
+    findings.extend(plan.into_iter().flat_map(not_executed));
     if let (Some(time), Some(memory)) = (&time, &memory) {
         findings.extend(unnamed(file, time, memory.verdict));
     }
@@ -75,7 +79,8 @@ fn answered(file: &PlanFile, among: Among) -> (Answer, Option<Plan>) {
         }),
         memory,
         sizing,
-        nonuniform: plan.and_then(nonuniform::answer),
+        nonuniform: plan
+            .and_then(|plan| failures::lived_with(plan, time.as_ref().map(|time| time.step_seconds))),
         parameters,
         assumed: resolved.assumed,
         framework: resolved.framework,
@@ -84,6 +89,15 @@ fn answered(file: &PlanFile, among: Among) -> (Answer, Option<Plan>) {
         time,
     };
     (answer, resolved.plan)
+}
+
+/// What the worker does not do of a plan that only it could train.
+fn not_executed(plan: &Plan) -> Vec<Finding> {
+    if !plan.runtime.facts().is_workers_own {
+        return Vec::new();
+    }
+    let limits = executor_limits(plan).into_iter().filter(|finding| finding.severity == Severity::Error);
+    limits.map(|finding| Finding { severity: Severity::Warning, ..finding }).collect()
 }
 
 /// What a plan that names no framework should know: that its answer would be another one with the usual framework named, by

@@ -8,6 +8,12 @@ use crate::wire::{MAX_WORLD, PlanFile, Setting};
 /// Most GPUs that are joined by links inside a node.
 const BOARD: u64 = 8;
 
+/// GPUs of a node as it usually has them of a kind; 8 where nothing else is known.
+pub fn usual_node(id: &str) -> u64 {
+    let known = crate::cluster::gpu(id).and_then(|gpu| gpu.node_gpus);
+    known.unwrap_or_else(|| Setting::usual_of("cluster.gpus_per_node"))
+}
+
 /// The cluster that a plan file says, with whatever it leaves out as the GPU usually has it.
 pub(super) fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {
     let cluster = &mut file.cluster;

@@ -13,6 +13,7 @@ mod recipe;
 mod training;
 
 pub(crate) use batch::assumed_batch;
+pub use cluster::usual_node;
 pub(crate) use defaults::fill as with_defaults;
 pub(crate) use named_model::{architecture, named_model};
 pub(crate) use recipe::take_back;

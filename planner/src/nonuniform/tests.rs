@@ -33,8 +33,9 @@ fn refused(preset: &str, nodes: u64, layout: Value, failed: Value, part: &str) {
 }
 
 fn planned(preset: &str, nodes: u64, layout: Value, failed: Value) -> NonuniformAnswer {
-    let answer = answer(preset, nodes, layout, failed);
-    answer.nonuniform.unwrap_or_else(|| panic!("{:?}", answer.findings))
+    let resolved = Plan::resolve(&file(preset, nodes, &layout, &failed, 64));
+    let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
+    crate::nonuniform::answer(&plan).unwrap()
 }
 
 #[test]

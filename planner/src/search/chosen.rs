@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Search;
 use super::answer::Pin;
@@ -42,7 +42,9 @@ impl Search {
             let subspace = self.space.subspaces.get(scored.candidate.subspace as usize);
             let class = subspace.map_or(u8::MAX, |subspace| subspace.classes.class(&scored.candidate));
             let capacity = subspace.and_then(|subspace| subspace.plan.cluster.capacity_bytes());
-            let taken = capacity.map_or(0, |capacity| scored.peak_bytes / (capacity / MEMORY_STEPS).max(1));
+            // Of memory of which nobody knows how much there is, as little as can be.
+            let step = capacity.map_or(1, |capacity| (capacity / MEMORY_STEPS).max(1));
+            let taken = scored.peak_bytes / step;
             (class, taken, *place)
         };
         let simplest = ranked.iter().enumerate().filter(|one| alike(&one)).min_by_key(simple);
@@ -114,7 +116,7 @@ impl Search {
         let [gib, high] = [row.peak_bytes, row.interval_bytes[1]].map(|bytes| Bytes(bytes).in_words());
         (gain > ALIKE).then(|| {
             format!(
-                "{:.1} % faster ({own:.3} s), but tight, is {}: {gib} on the fullest GPU, and up to {high} likely",
+                "{:.1} % faster ({own:.3} s), but tight, is this plan with {}: {gib} on the fullest GPU, and up to {high} likely",
                 100.0 * gain,
                 what.join(", ")
             )
@@ -166,7 +168,10 @@ impl Search {
             ),
             (
                 several(axes.fsdp_strategy.as_ref().map(Vec::len)),
-                ("layout.fsdp.strategy", |one| json!(one.fsdp_strategy)),
+                // The runtimes say it by fields of their own.
+                (first.fsdp_strategy.map_or("layout.fsdp.strategy", |one| one.said().0), |one| {
+                    one.fsdp_strategy.map_or(Value::Null, |one| one.said().1.into())
+                }),
             ),
             (
                 several(axes.precision.as_ref().map(Vec::len)),

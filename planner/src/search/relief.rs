@@ -421,9 +421,8 @@ impl Fitting {
     /// With what changes, in words and as fields.
     fn remedy(self, what: &str, changes: Vec<Pin>) -> Remedy {
         let said = format!(
-            "{what}: a plan that fits then takes {} on each GPU and {:.3} s a step, and choosing anew may find a faster one",
-            Bytes(self.peak_bytes).in_words(),
-            self.seconds
+            "{what}: a plan that fits then takes {} on each GPU; the fastest is found by choosing anew",
+            Bytes(self.peak_bytes).in_words()
         );
         Remedy {
             said,

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use crate::finding::Finding;
 use crate::runtime::Runtime;
-use crate::settings::Strategy;
 use crate::wire::FsdpFile;
 
 /// How an FSDP runtime shards. Hybrid sharding is one of these with replicas (`dp_replicate`).
@@ -57,23 +56,21 @@ impl Sharding {
         }
     }
 
+    /// The field of a plan file that says it, and its value there.
+    pub(super) const fn said(self) -> (&'static str, &'static str) {
+        match self {
+            Sharding::FullShard => ("layout.fsdp.reshard_after_forward", "always"),
+            Sharding::ShardGradOp => ("layout.fsdp.reshard_after_forward", "never"),
+            _ => ("layout.fsdp.strategy", self.name()),
+        }
+    }
+
     /// Writes it into a plan file's part.
     pub(super) fn apply(self, file: &mut FsdpFile) {
-        let strategy = match self {
-            Sharding::FullShard => {
-                file.reshard_after_forward = Some(Value::from("always"));
-                return;
-            }
-            Sharding::ShardGradOp => {
-                file.reshard_after_forward = Some(Value::from("never"));
-                return;
-            }
-            Sharding::NoShard => Strategy::NoShard,
-            Sharding::Optim => Strategy::Optim,
-            Sharding::OptimGrads => Strategy::OptimGrads,
-            Sharding::OptimGradsParams => Strategy::OptimGradsParams,
-        };
-        file.strategy = Some(strategy.name().to_owned());
+        match self.said() {
+            ("layout.fsdp.strategy", value) => file.strategy = Some(value.to_owned()),
+            (_, value) => file.reshard_after_forward = Some(Value::from(value)),
+        }
     }
 }
 

@@ -57,9 +57,11 @@ pub struct NonuniformAnswer {
 /// One way to live with the failures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
-    /// Its name: `nonuniform`, `nonuniform_packed`, `nonuniform_boosted`, `nonuniform_spares`, `drop`, `drop_packed`, `spares`.
+    /// Its name: `nonuniform`, `nonuniform_packed`, `nonuniform_boosted`, `nonuniform_spares`, `drop`, `drop_packed`, `spares`,
+    /// `nonuniform_megatron_lm`.
     pub name: String,
-    /// Share of the throughput that is lost of all GPUs that there are: spares, which stand idle, too.
+    /// Share of the throughput that is lost of all GPUs that there are: spares, which stand idle, too. Longer steps of reduced replicas
+    /// are in it.
     pub loss: f64,
     /// What it takes or means, for people.
     pub note: String,

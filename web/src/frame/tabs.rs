@@ -37,5 +37,7 @@ pub fn Tabs() -> impl IntoView {
             }
         })
         .collect_view();
+    // Also where a link, a key or another view has chosen.
+    Effect::new(move |_| browser::show_in_row(&format!("tab-{}", store.view.get().id())));
     view! { <div class="tabs" role="tablist" aria-label="Views" on:keydown=arrows>{tabs}</div> }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use gloo::storage::{SessionStorage, Storage};
 use leptos::prelude::*;
 use planner::Plan;
+use planner::fill::usual_node;
 use planner::finding::Finding;
 use planner::search::{Margin, open_axes};
 use planner::wire::{Answer, PlanFile};
@@ -327,6 +328,16 @@ impl Store {
         if after.runtime != before.runtime && !field.is_empty() {
             // The framework goes with the runtime.
             after = planner::software::with_usual_framework(&after);
+        }
+        let [own, other] = [&before, &after].map(|file| usual_node(&file.cluster.gpu));
+        let usual = before.cluster.gpus_per_node.is_none_or(|count| count == own);
+        if own != other
+            && usual
+            && after.cluster.gpus_per_node == before.cluster.gpus_per_node
+            && !field.is_empty()
+        {
+            // Nodes go with the GPU, where they are as they usually have it.
+            after.cluster.gpus_per_node = Some(other);
         }
         if after != *before {
             self.history.update(|history| history.record(before, field, browser::now_ms()));

@@ -1,6 +1,7 @@
 //! What a script runs on every GPU, and what is true of each: a row for each program, in the terms of scripts. Who writes a part of a
 //! script asks `body.facts()` and does not know which program it is; what each is started with is its framework's to say.
 
+use planner::plan::Plan;
 use planner::software::Product;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,8 @@ pub struct Program {
     pub converts: bool,
     /// Whether it is given the plan itself, which says when it saves and what is kept; `shardplan run` can start it again.
     pub takes_the_plan: bool,
+    /// The option of its command, up to the number, by which it removes all checkpoints but the newest; none where it has none.
+    pub keeps: Option<&'static str>,
     /// Whether it saves when it ends on a signal.
     pub saves_on_signal: bool,
     /// Which signals it saves and ends on, where Slurm starts it.
@@ -106,6 +109,7 @@ const COMMAND: Program = Program {
     trains: false,
     converts: false,
     takes_the_plan: false,
+    keeps: None,
     saves_on_signal: false,
     hears: Hears::Any,
     ends_by_itself: false,
@@ -144,6 +148,7 @@ const MEGATRON_BRIDGE: Program = Program {
     about: "Megatron Bridge",
     product: Some(Product::Bridge),
     trains: true,
+    keeps: Some("checkpoint.most_recent_k="),
     converts: true,
     saves_on_signal: true,
     ends_by_itself: true,
@@ -183,6 +188,7 @@ const NEMO_AUTOMODEL: Program = Program {
     about: "A recipe of NeMo Automodel",
     product: Some(Product::Automodel),
     trains: true,
+    keeps: Some("--checkpoint.max_recent_checkpoints "),
     saves_on_signal: true,
     code: Some(AUTOMODEL),
     is_synced: true,
@@ -196,6 +202,7 @@ const TORCHTITAN: Program = Program {
     about: "torchtitan",
     product: Some(Product::Torchtitan),
     trains: true,
+    keeps: Some("--checkpoint.keep_latest_k "),
     hears: Hears::None(
         "torchtitan handles no signal, and would end by it without saving; it saves every so many steps",
     ),
@@ -218,6 +225,17 @@ impl Body {
             Body::Torchtitan => &TORCHTITAN,
             Body::Command => &COMMAND,
         }
+    }
+
+    /// What trains a plan where nobody says it: the framework that the plan names, NeMo's recipes being Megatron Bridge's now;
+    /// Shardplan's worker where it names none.
+    pub fn usual(plan: &Plan) -> Body {
+        let product = plan.software.named.map(|named| match named.product {
+            Product::Nemo => Product::Bridge,
+            own => own,
+        });
+        let trains = |body: &Body| product.is_some() && body.facts().product == product;
+        Body::ALL.into_iter().find(trains).unwrap_or_default()
     }
 
     /// The name used on the command line.

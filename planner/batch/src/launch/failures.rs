@@ -122,15 +122,7 @@ fn nodes_of(ranks: &[u64], per_node: u64) -> Vec<u64> {
 /// The plan with all of the optimizer's state on each rank, and what that costs: nonuniform tensor parallelism refuses the
 /// distributed optimizer. None where no plan is left.
 fn without_distributed_optimizer(plan: &Plan) -> Option<(Plan, Finding)> {
-    let mut file = plan.file.clone();
-    let optimizer = &mut file.training.optimizer;
-    optimizer.distributed = Some(false);
-    // What only a distributed optimizer has.
-    (optimizer.precision_aware, optimizer.offload_fraction) = (Some(false), Some(0.0));
-    (optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype) = (None, None, None);
-    file.training.overlap.param_gather = Some(false);
-    file.training.fp8_param_gather = Some(false);
-    let other = Plan::resolve(&file).plan?;
+    let other = planner::answer::without_distributed_optimizer(plan)?;
     let [before, after] = [plan, &other].map(memory::answer);
     let message = format!(
         "nonuniform tensor parallelism refuses the distributed optimizer, so the script runs without it: the fullest GPU then \

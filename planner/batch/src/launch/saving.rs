@@ -142,11 +142,33 @@ impl Writer<'_> {
             None => count,
         };
         self.check_saving(saving, if kept > 1 { kept as f64 * bytes } else { 0.0 });
+        self.check_keep();
         let kept = match plan_keeps(self.plan).filter(|_| self.options.body.facts().takes_the_plan) {
             Some(keep) => format!("the newest {keep} are kept"),
             None => "none is removed".to_owned(),
         };
         format!("\n# Saves {often}. A checkpoint has about {size}, and {kept}\n")
+    }
+
+    /// What removes checkpoints is told to the worker alone: it knows which are of its run.
+    fn check_keep(&mut self) {
+        let facts = self.options.body.facts();
+        let Some(keep) = plan_keeps(self.plan).filter(|_| !facts.takes_the_plan) else { return };
+        let remedy = facts.keeps.map_or_else(
+            || "it has no option for that, so remove those that you need no more".to_owned(),
+            |option| {
+                format!(
+                    "to have them removed by {}, give {option}{keep} in the site's further arguments",
+                    facts.title
+                )
+            },
+        );
+        let message = format!(
+            "the plan keeps the newest {keep} checkpoints, and the script keeps all, for {} would also remove those that an earlier attempt \
+             made; {remedy}",
+            facts.title
+        );
+        self.note(Finding::warning("run.checkpoint.keep", keep, message).rule("what a run keeps"));
     }
 
     /// `bytes` is of several checkpoints together.

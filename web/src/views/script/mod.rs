@@ -12,7 +12,6 @@ use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::json::read_value;
-use planner::rules::executor_limits;
 use planner::wire::{GoingOn, OnFailure, PlanFile};
 
 use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};
@@ -128,12 +127,10 @@ pub fn ScriptView() -> impl IntoView {
     let store = store();
     let chosen = session().script;
     let site = chosen.site;
-    // Until somebody chooses: our own executor where it can run the plan.
+    // Until somebody chooses: what the plan says that it is trained with.
     let body = Memo::new(move |_| {
-        chosen.body.get().unwrap_or_else(|| match store.drawn_plan.get() {
-            Some(plan) if planner::finding::has_error(&executor_limits(&plan)) => Body::Bridge,
-            _ => Body::Worker,
-        })
+        let usual = || store.drawn_plan.get().map(|plan| Body::usual(&plan)).unwrap_or_default();
+        chosen.body.get().unwrap_or_else(usual)
     });
     Effect::new(move |first: Option<()>| {
         site.track();

@@ -55,7 +55,7 @@ pub fn WhyNot(
             let text = format!(
                 "{} would be {:.1} % faster, but it needs {}",
                 in_words(&near.settings),
-                (near.speedup - 1.0) * 100.0,
+                (1.0 - 1.0 / near.speedup) * 100.0,
                 near.needs
             );
             Some(view! { <p data-testid=testid::SEARCH_NEAREST>{button(&near.settings)}{text}</p> })

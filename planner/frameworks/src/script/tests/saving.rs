@@ -94,6 +94,28 @@ fn every_training_saves_into_its_own_folder_and_ends_before_its_time() {
 }
 
 #[test]
+fn what_a_plan_keeps_is_kept_by_the_worker_alone_and_the_others_say_so() {
+    let plan = llama(100, r#", "checkpoint": {"every_steps": 5, "keep": 3}"#);
+    let said = |kind: Body| {
+        let (text, findings) = script(&plan, &site(), &body(kind));
+        let keep = findings.into_iter().find(|finding| finding.field == "run.checkpoint.keep");
+        (text, keep.map(|finding| finding.message))
+    };
+    let (text, none) = said(Body::Worker);
+    assert!(text.contains("the newest 3 are kept") && none.is_none(), "{none:?}\n{text}");
+    for (kind, option) in [
+        (Body::Bridge, "checkpoint.most_recent_k=3"),
+        (Body::Automodel, "--checkpoint.max_recent_checkpoints 3"),
+        (Body::Torchtitan, "--checkpoint.keep_latest_k 3"),
+        (Body::Mlm, "has no option"),
+    ] {
+        let (text, keep) = said(kind);
+        assert!(keep.as_ref().is_some_and(|said| said.contains(option)), "{kind:?}: {keep:?}");
+        assert!(text.contains("none is removed"), "{text}");
+    }
+}
+
+#[test]
 fn an_image_that_has_all_is_left_as_it_is() {
     let of = |image: &str, kind: Body| {
         let site = Site { image: Some(image.into()), mounts: Vec::new(), ..site() };
