@@ -55,7 +55,10 @@ fn a_deadline_that_is_missed_is_no_and_memory_that_is_not_known_is_not_said_to_f
     assert!(!answer.stderr.contains("too late"), "{answer:?}");
     let cpu =
         shop.ask(&["plan", "--model", "qwen3-8b", "--gpu", "cpu", "--nodes", "1", "--gpus-per-node", "1"]);
-    assert!(cpu.stderr.contains("not known whether it fits: ") && !cpu.stderr.contains("\nfits: "), "{cpu:?}");
+    assert!(
+        cpu.stderr.contains("not known whether it fits: ") && !cpu.stderr.contains("\nfits: "),
+        "{cpu:?}"
+    );
 }
 
 #[test]

@@ -31,16 +31,28 @@ pub(crate) fn assumed_batch(preset: Option<&str>, seq_len: u64, world: u64) -> u
 }
 
 /// Sequences of a step of a layout for which nobody says them: what is usual, or the next more that make whole micro batches of
-/// `micro` sequences on every replica, in the groups of an interleaved pipeline.
-pub(super) fn usual_batch(layout: &Layout, micro: u64) -> u64 {
+/// `micro` sequences on every replica, in the groups of an interleaved pipeline, and leave one for a replica that `failed` GPUs reduce.
+pub(super) fn usual_batch(layout: &Layout, micro: u64, failed: u64) -> u64 {
     let usual: u64 = Setting::usual_of("training.global_batch_size");
     let group = group_of(layout);
     let once = micro.max(1).saturating_mul(layout.dp.max(1));
-    let goes =
-        usual.is_multiple_of(once) && group.is_none_or(|group| groups_fit(group, layout.pp, usual / once));
     let at_once = once.saturating_mul(group.map_or(1, |group| group.max(1)));
-    let whole = usual.checked_next_multiple_of(at_once).filter(|whole| *whole <= MAX_COUNT);
+    // A reduced replica takes its share of the slots, so it takes nothing of too few.
+    let least = match failed {
+        0 => 0,
+        failed => at_once.saturating_mul(layout.tp.div_ceil(left_at_least(layout.tp, failed))),
+    };
+    let goes = usual >= least
+        && usual.is_multiple_of(once)
+        && group.is_none_or(|group| groups_fit(group, layout.pp, usual / once));
+    let whole = usual.max(least).checked_next_multiple_of(at_once).filter(|whole| *whole <= MAX_COUNT);
     whole.filter(|_| !goes).unwrap_or(usual)
+}
+
+/// Slots of a replica that lost so many: tensors are cut by powers of two, mostly.
+const fn left_at_least(slots: u64, failed: u64) -> u64 {
+    let left = slots.saturating_sub(failed);
+    if left == 0 { 1 } else { 1 << left.ilog2() }
 }
 
 #[cfg(test)]
@@ -73,6 +85,29 @@ mod tests {
             prop_assert!(broken.is_none(), "{broken:?} of {:?}", plan.training.global_batch_size);
             prop_assert!(plan.training.global_batch_size >= 256);
         }
+    }
+
+    #[test]
+    fn a_batch_that_nobody_said_leaves_some_for_reduced_replicas() {
+        let check = |nodes: u64, failed: u64, more: serde_json::Value, expected: u64| {
+            let failed: Vec<_> = (0..failed).map(|gpu| json!({"node": 0, "gpu": gpu})).collect();
+            let mut file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "layout": {"tp": 8},
+                "cluster": {"gpu": "h100-sxm", "nodes": nodes, "gpus_per_node": 8, "failed": failed}});
+            for (part, value) in more.as_object().unwrap() {
+                file[part] = value.clone();
+            }
+            let resolved = crate::Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+            let plan = resolved.plan.unwrap_or_else(|| panic!("{nodes} {more}: {:?}", resolved.findings));
+            assert_eq!(plan.training.global_batch_size, expected, "{nodes} {more}");
+        };
+        check(16, 1, json!({}), 256);
+        check(40, 1, json!({}), 280);
+        check(320, 0, json!({}), 320);
+        check(320, 1, json!({}), 640);
+        check(320, 5, json!({}), 1280);
+        check(320, 7, json!({}), 2560);
+        check(320, 1, json!({"training": {"micro_batch_size": 3}}), 1920);
+        check(80, 3, json!({"layout": {"tp": 4, "pp": 4, "vpp": 2}}), 640);
     }
 
     #[test]

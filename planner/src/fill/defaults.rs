@@ -78,7 +78,8 @@ pub(crate) fn fill(
     let start = fill.mark();
     let set = recipe.as_ref().map(|recipe| recipe.apply(&mut file.training, model.moe.is_some()));
     let profile = software.profile.as_deref();
-    let training = fill_training(&mut fill, &mut file.training, profile, (&model, &layout));
+    let training =
+        fill_training(&mut fill, &mut file.training, profile, (&model, &layout), cluster.failed.len() as u64);
     let end = fill.mark();
     let run = fill_run(&mut fill, &mut file, model.vocab_size);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
@@ -136,7 +137,13 @@ fn settle(
         let mut training = pinned.clone();
         set = recipe.apply(&mut training, moe);
         let profile = plan.software.profile.as_deref();
-        plan.training = fill_training(fill, &mut training, profile, (&plan.model, &plan.layout));
+        plan.training = fill_training(
+            fill,
+            &mut training,
+            profile,
+            (&plan.model, &plan.layout),
+            plan.cluster.failed.len() as u64,
+        );
         plan.file.training = training;
     }
     // Flat buffers are reduced in the type of their gradients.

@@ -20,11 +20,13 @@ use crate::wire::{
 /// Longest name of software, in bytes.
 const MAX_NAME: usize = 200;
 
+/// `failed` GPUs of the cluster are out of order.
 pub(super) fn fill_training(
     fill: &mut Filler<'_>,
     training: &mut TrainingFile,
     profile: Option<&str>,
     (model, layout): (&Architecture, &Layout),
+    failed: u64,
 ) -> Training {
     let dtype = training.dtype.unwrap_or_else(|| Setting::usual_of("training.dtype")).dtype();
     let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
@@ -35,7 +37,7 @@ pub(super) fn fill_training(
     let mut rules = TrainingFile {
         // No longer than the model's learned positions.
         seq_len: model.learned_positions.map(|most| most.min(Setting::usual_of("training.seq_len"))),
-        global_batch_size: Some(usual_batch(layout, micro)),
+        global_batch_size: Some(usual_batch(layout, micro, failed)),
         grad_dtype: Some(wide),
         moe: MoeFile {
             load_may_grow: Some(unsaid),
