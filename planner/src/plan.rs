@@ -22,7 +22,7 @@ use crate::reduced::{Nonuniform, nonuniform_groups};
 use crate::runtime::Runtime;
 use crate::schedule::Pipeline;
 use crate::settings::{Dispatcher, LrSchedule};
-use crate::software::Product;
+use crate::software::{Product, Program, program};
 use crate::wire::{DataFile, PlanFile, RankRole};
 
 /// A plan in which every default is filled and every rule was checked.
@@ -107,6 +107,11 @@ impl Plan {
     /// Ranks in all.
     pub fn world_size(&self) -> u64 {
         self.cluster.world_size()
+    }
+
+    /// The program that the plan's software profile stands for, where it has ways of its own.
+    pub(crate) fn program(&self) -> Option<&'static Program> {
+        program(self.software.profile.as_deref(), self.runtime.facts())
     }
 
     /// Micro batches of a step.

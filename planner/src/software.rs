@@ -1,11 +1,16 @@
 //! The framework that a plan names in `software.framework`, with its version: which names its options have, and whose recipe
 //! holds.
 
+mod programs;
+
+#[cfg(test)]
+pub(crate) use programs::PROGRAMS;
+pub(crate) use programs::{Program, program};
+
 use crate::cluster::{Generation, Gpu, gpu};
 use crate::finding::{Finding, clip, nearest_names};
 use crate::recipes::bridge::number as release_number;
 use crate::runtime::Runtime;
-use crate::settings::Granularity;
 use crate::wire::PlanFile;
 
 /// A framework at a version whose names of options are known. Of each framework the newest release stands first.
@@ -131,15 +136,6 @@ impl Product {
             Product::Worker => &["0.1"],
         }
     }
-}
-
-/// What runs of software profiles recompute where a plan does not say, by the names of profiles; others nothing, or as the plan says.
-pub(crate) const RECOMPUTED: [(&str, Granularity); 2] =
-    [("megatron-deepspeed-2021", Granularity::Full), ("megatron-2022", Granularity::Selective)];
-
-/// What runs of a software profile recompute where a plan does not say.
-pub(crate) fn recomputed_by(profile: &str) -> Option<Granularity> {
-    RECOMPUTED.iter().find(|(name, _)| *name == profile).map(|(_, granularity)| *granularity)
 }
 
 /// A framework at a version.

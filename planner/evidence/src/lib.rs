@@ -271,11 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn no_run_of_nanotron_that_died_is_said_to_fit() {
+    fn runs_of_nanotron_are_told_whether_they_fit_by_their_plans() {
         let (name, text) = bundled("nanotron_ultrascale_bench");
         let scored = score(name, text).unwrap();
         let (fits, statics) = (&scored[0], &scored[1]);
         assert_eq!((fits.quantity.as_str(), fits.n, fits.excluded), ("fits", 352, 48));
+        assert_eq!(fits.unmapped, 0, "{:#?}", fits.notes);
         assert!(fits.median_abs_err < 0.05, "{:#?}", fits.notes);
         assert_eq!(fits.notes.last().unwrap(), "runs that died with verdict fits: 0");
         assert!(statics.median_abs_err < 0.005 && statics.p90_abs_err < 0.02, "{:#?}", statics.notes);

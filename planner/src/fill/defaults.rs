@@ -22,7 +22,7 @@ use crate::recipes::Among;
 use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
 use crate::runtime::Runtime;
 use crate::settings::{CpKind, Schedule};
-use crate::software::Named;
+use crate::software::{Named, Program, program};
 use crate::wire::{DataFile, FrameworkAnswer, LayoutFile, PlanFile, Setting, TrainingFile};
 
 /// Paths of `training` that are part of the model.
@@ -69,17 +69,18 @@ pub(crate) fn fill(
     fill_balance(&mut fill, &mut file, &mut model);
     let software = fill_software(&mut fill, &mut file.software, runtime);
     let flags = file.layout.account_for_embedding.is_none() && file.layout.account_for_loss.is_none();
-    let splitter = Splitter::of(runtime, software.framework, flags);
+    let program = program(software.profile.as_deref(), runtime.facts());
+    let splitter = Splitter::of(runtime, software.framework, program, flags);
     let of_layout = recipe.as_ref().map_or_else(Vec::new, |recipe| recipe.apply_fsdp(&mut file.layout.fsdp));
     fill.assumed.extend(of_layout.iter().map(|(path, _)| (*path).to_owned()));
-    let layout = fill_layout(&mut fill, &mut file, &model, (runtime, splitter), cluster.world_size());
+    let layout =
+        fill_layout(&mut fill, &mut file, &model, (runtime, splitter, program), cluster.world_size());
     let mtp_sets = recipe.as_ref().and_then(Taken::mtp_layers).filter(|_| !mtp_said);
     let pinned = file.training.clone();
     let start = fill.mark();
     let set = recipe.as_ref().map(|recipe| recipe.apply(&mut file.training, model.moe.is_some()));
-    let profile = software.profile.as_deref();
-    let training =
-        fill_training(&mut fill, &mut file.training, profile, (&model, &layout), cluster.failed.len() as u64);
+    let failed = cluster.failed.len() as u64;
+    let training = fill_training(&mut fill, &mut file.training, program, (&model, &layout), failed);
     let end = fill.mark();
     let run = fill_run(&mut fill, &mut file, model.vocab_size);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
@@ -136,14 +137,9 @@ fn settle(
         fill.after(start);
         let mut training = pinned.clone();
         set = recipe.apply(&mut training, moe);
-        let profile = plan.software.profile.as_deref();
-        plan.training = fill_training(
-            fill,
-            &mut training,
-            profile,
-            (&plan.model, &plan.layout),
-            plan.cluster.failed.len() as u64,
-        );
+        let failed = plan.cluster.failed.len() as u64;
+        plan.training =
+            fill_training(fill, &mut training, plan.program(), (&plan.model, &plan.layout), failed);
         plan.file.training = training;
     }
     // Flat buffers are reduced in the type of their gradients.
@@ -188,7 +184,7 @@ fn fill_layout(
     fill: &mut Filler<'_>,
     file: &mut PlanFile,
     model: &Architecture,
-    (runtime, splitter): (Runtime, Splitter),
+    (runtime, splitter, program): (Runtime, Splitter, Option<&Program>),
     world: u64,
 ) -> Layout {
     let layout = &mut file.layout;
@@ -196,7 +192,8 @@ fn fill_layout(
     // Plans of transformers do not split the sequence.
     let hf_plan =
         Setting::is_read("layout.tp_plan", runtime.facts()) && layout.tp_plan == Some(Value::from("hf"));
-    let sp = fill.or("layout.sp", &mut layout.sp, tp > 1 && !hf_plan);
+    let splits = program.is_none_or(|program| program.splits_sequences);
+    let sp = fill.or("layout.sp", &mut layout.sp, tp > 1 && !hf_plan && splits);
     let cp = fill.number("layout.cp", &mut layout.cp);
     // Sparse attention chooses among all tokens, so they are gathered.
     let sparse =

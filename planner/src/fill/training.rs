@@ -9,8 +9,7 @@ use crate::plan::WherePossible;
 use crate::plan::{LossScale, Optimizer, Software, Training};
 use crate::runtime::Runtime;
 use crate::settings::{Granularity, OptimizerKind};
-use crate::software::Named;
-use crate::software::recomputed_by;
+use crate::software::{Named, Program};
 use crate::units::Dtype;
 use crate::wire::{
     Filling, LossScaleFile, MAX_COUNT, MoeFile, OfFile, OptimizerFile, RecomputeFile, Setting, SoftwareFile,
@@ -24,7 +23,7 @@ const MAX_NAME: usize = 200;
 pub(super) fn fill_training(
     fill: &mut Filler<'_>,
     training: &mut TrainingFile,
-    profile: Option<&str>,
+    program: Option<&Program>,
     (model, layout): (&Architecture, &Layout),
     failed: u64,
 ) -> Training {
@@ -38,10 +37,15 @@ pub(super) fn fill_training(
         // No longer than the model's learned positions.
         seq_len: model.learned_positions.map(|most| most.min(Setting::usual_of("training.seq_len"))),
         global_batch_size: Some(usual_batch(layout, micro, failed)),
-        grad_dtype: Some(wide),
+        grad_dtype: Some(match program {
+            Some(program) if program.half_gradients && dtype == Dtype::Fp16 => Dtype::Fp16,
+            _ => wide,
+        }),
+        attention_backend: program.and_then(|program| program.attention),
+        fused_gradient_accumulation: program.and_then(|program| program.fuses_gradients),
         moe: MoeFile {
             load_may_grow: Some(unsaid),
-            fused_activation: Some(model.gated),
+            fused_activation: program.and_then(|program| program.fuses_activation).or(Some(model.gated)),
             ..MoeFile::default()
         },
         ..TrainingFile::default()
@@ -50,8 +54,9 @@ pub(super) fn fill_training(
     fill.fields(training, &rules, 0..optimizer);
     fill_loss_scale(fill, &mut training.loss_scale, dtype);
     rules.optimizer = usual_optimizer(&training.optimizer, wide, training.grad_dtype);
+    rules.optimizer.distributed = program.and_then(|program| program.distributed);
     fill_optimizer(fill, &mut training.optimizer, &rules.optimizer);
-    fill_recompute(fill, &mut training.recompute, profile);
+    fill_recompute(fill, &mut training.recompute, program);
     fill.real("training.train_tokens", training.train_tokens);
     // Without a distributed optimizer there is nothing to gather.
     let reduces =
@@ -71,10 +76,10 @@ pub(super) fn fill_training(
     filled
 }
 
-fn fill_recompute(fill: &mut Filler<'_>, recompute: &mut RecomputeFile, profile: Option<&str>) {
+fn fill_recompute(fill: &mut Filler<'_>, recompute: &mut RecomputeFile, program: Option<&Program>) {
     // What is said of modules or layers goes with a granularity that is said.
     let said = recompute.modules.is_some() || recompute.method.is_some() || recompute.num_layers.is_some();
-    let usual = profile.filter(|_| !said).and_then(recomputed_by);
+    let usual = program.filter(|_| !said).and_then(|program| program.recompute);
     let granularity = fill.or(
         "training.recompute.granularity",
         &mut recompute.granularity,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{Chunk, Layout, parse_layout_string, stage_layers};
 use crate::model::Architecture;
 use crate::runtime::Runtime;
-use crate::software::Framework;
+use crate::software::{Framework, Program};
 
 /// Who splits a model that does not divide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +30,21 @@ pub enum Splitter {
     Torchtitan,
     /// NeMo Automodel: what is over goes to the first stages.
     Automodel,
+    /// Programs that cut a model by what its blocks cost: nanotron.
+    ByCost,
 }
 
 impl Splitter {
-    /// The splitter of a runtime, and of the framework that a plan names. `flags` says whether Megatron's flags are free.
-    pub fn of(runtime: Runtime, framework: Option<Framework>, flags: bool) -> Splitter {
+    /// The splitter of a runtime, and of the framework or the program that a plan names. `flags` says whether Megatron's flags are free.
+    pub(crate) fn of(
+        runtime: Runtime,
+        framework: Option<Framework>,
+        program: Option<&Program>,
+        flags: bool,
+    ) -> Splitter {
+        if program.is_some_and(|program| program.cuts_by_cost) {
+            return Splitter::ByCost;
+        }
         match (runtime.facts().pipelines_by_torch, framework.map(Framework::product)) {
             (true, Some("torchtitan")) => Splitter::Torchtitan,
             (true, _) => Splitter::Automodel,
@@ -65,10 +75,12 @@ impl Split {
     pub fn usual(layout: &Layout, model: &Architecture) -> Split {
         let Some(splitter) = layout.splitter else { return Split::default() };
         let (layers, stages) = (model.num_layers, layout.pp.saturating_mul(layout.vpp));
-        if stages <= 1
-            || stages > layers.saturating_add(2 + model.mtp_layers)
-            || layers.is_multiple_of(stages)
-        {
+        let even = match splitter {
+            // Stages may be left without a layer.
+            Splitter::ByCost => stages > layers.saturating_mul(2),
+            _ => layers.is_multiple_of(stages) || stages > layers.saturating_add(2 + model.mtp_layers),
+        };
+        if stages <= 1 || even {
             return Split::default();
         }
         let counts = match splitter {
@@ -79,6 +91,7 @@ impl Split {
             Splitter::Megatron { flags } => return megatron(layout, model, flags),
             Splitter::Torchtitan => torchtitan(layers, stages, 1, 1),
             Splitter::Automodel => Some(automodel(layers, stages)),
+            Splitter::ByCost => Some(by_cost(model, stages)),
         };
         counts.map_or_else(Split::default, |counts| Split::listed(&counts, model.mtp_layers))
     }
@@ -234,6 +247,27 @@ pub fn torchtitan(layers: u64, stages: u64, first: u64, last: u64) -> Option<Vec
 pub fn automodel(layers: u64, stages: u64) -> Vec<u64> {
     let (each, over) = (layers / stages.max(1), layers % stages.max(1));
     (0..stages).map(|stage| each + u64::from(stage < over)).collect()
+}
+
+/// Layers of each stage where blocks go to a stage until their cost reaches its share (nanotron `models/base.py`; a layer costs
+/// 4 h h + 3 f h, the output layer V h, the embedding nothing: `models/llama.py`, `get_block_compute_costs`). The loss is on the last
+/// stage whatever its output layer would be on.
+fn by_cost(model: &Architecture, stages: u64) -> Vec<u64> {
+    let [hidden, width, words] = [model.hidden_size, model.ffn_hidden_size, model.vocab_size].map(u128::from);
+    let layer = hidden * (4 * hidden + 3 * width);
+    let total = u128::from(model.num_layers) * layer + words * hidden;
+    let mut counts = vec![0; stages as usize];
+    let (mut at, mut cost) = (0, 0);
+    for _ in 0..model.num_layers {
+        if let Some(count) = counts.get_mut(at) {
+            *count += 1;
+        }
+        cost += layer;
+        if cost * u128::from(stages) >= total * (at as u128 + 1) && at + 1 < counts.len() {
+            at += 1;
+        }
+    }
+    counts
 }
 
 /// The layout string of virtual stages with so many layers each. Equal stages are written once.

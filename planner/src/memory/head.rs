@@ -48,7 +48,10 @@ pub(super) fn head(at: &PlanTerms<'_>, modules: u64) -> HeadBytes {
     let loss = match plan.training.cross_entropy {
         CrossEntropy::Te => at.size * logits,
         CrossEntropy::Unfused if at.size == Quantity::of(4) => 4 * logits,
-        CrossEntropy::Unfused => (at.size + 4) * logits,
+        CrossEntropy::Unfused => {
+            let own = plan.program().and_then(|program| program.loss);
+            own.map_or(at.size + 4, Quantity::of) * logits
+        }
         CrossEntropy::Native => (at.size + 8) * logits,
     };
     // Backward: the logits' gradient, that of the whole sequence's hidden state, then its part; the weight's too where

@@ -88,6 +88,10 @@ pub(super) struct Likely {
 
 /// Of Megatron-Core, whose peaks were measured.
 pub(super) fn of_megatron(plan: &Plan) -> Likely {
+    if plan.program().is_some_and(|program| program.own_modules) {
+        let ends = "a judgement: its layers are counted by Megatron-Core's rules, and what they keep was not measured";
+        return Likely { range: ESTIMATED, of_all: true, ends };
+    }
     let (range, ends) = match measured_at_scale(plan) {
         true => {
             (MEGATRON, "the 5th and 97.5th percentile of measured over predicted on Megatron-LM's CI goldens")

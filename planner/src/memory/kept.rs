@@ -24,7 +24,7 @@ use super::low_precision::Widths;
 use super::outside::outside_bytes;
 use super::parts::{LayerBytes, Saver};
 use super::setting::PlanTerms;
-use super::state::{self, loose_weight_gradient};
+use super::state::{self, Held, loose_weight_gradient};
 use crate::units::Quantity;
 
 /// Most kinds of layers, those that stay in the compute type counted apart.
@@ -100,6 +100,8 @@ pub(crate) struct LayerTerms {
     module: Bytes,
     /// The residual stream.
     stream: f64,
+    /// A boundary tensor that outlives a step.
+    boundary: f64,
     /// The embedding's dropout mask.
     mask: f64,
     /// Output layer: saved and transient, without and with modules of multi-token prediction.
@@ -144,6 +146,7 @@ impl LayerTerms {
             layers,
             module: if modules > 0 { Bytes::of(&mtp_module_of(&at, of_kind)) } else { Bytes::default() },
             stream: at.stream().float(),
+            boundary: state::boundary_tensor(&at).float(),
             mask: if at.hidden_dropout { (at.local * at.hidden).float() } else { 0.0 },
             heads: [head_of(0), head_of(modules)],
             gathered: [
@@ -185,12 +188,19 @@ pub(crate) struct ClassTerms {
     /// Of a backward pass, with what it computes again.
     backward: f64,
     gathered: f64,
-    stream: f64,
+    boundary: f64,
 }
 
 impl Default for ClassTerms {
     fn default() -> ClassTerms {
-        ClassTerms { each: [0.0; COUNTED], used: 0, forward: 0.0, backward: 0.0, gathered: 0.0, stream: 0.0 }
+        ClassTerms {
+            each: [0.0; COUNTED],
+            used: 0,
+            forward: 0.0,
+            backward: 0.0,
+            gathered: 0.0,
+            boundary: 0.0,
+        }
     }
 }
 
@@ -228,7 +238,7 @@ impl LayerTerms {
             forward,
             backward: again + backward,
             gathered: self.gathered[usize::from(class.head)][usize::from(class.experts)],
-            stream: self.stream,
+            boundary: self.boundary,
         }
     }
 }
@@ -288,7 +298,7 @@ impl ClassTerms {
             (&mut self.forward, other.forward),
             (&mut self.backward, other.backward),
             (&mut self.gathered, other.gathered),
-            (&mut self.stream, other.stream),
+            (&mut self.boundary, other.boundary),
         ];
         for (mine, theirs) in pairs {
             *mine = of(*mine, theirs);
@@ -492,7 +502,8 @@ impl GridTerms {
     /// Of a plan's grid of ranks.
     pub(crate) fn new(plan: &Plan, elements: &StageElements) -> GridTerms {
         let mut state = state::of_buffers(plan, &megatron::buffers(plan, elements, Slot::last(plan)));
-        state.held = state::held_on_grid(plan, elements);
+        state.held =
+            Held { program_copies: state.held.program_copies, ..state::held_on_grid(plan, elements) };
         let held = state.weights + state.gradients + state.optimizer;
         let load = (2 * state.weights + state.gradients).saturating_sub(held);
         let embedding = Quantity::from(plan.training.dtype.size()) * Quantity::from(elements.embedding);
@@ -513,7 +524,7 @@ pub(crate) fn allocated(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> 
 
 #[inline]
 fn allocated_with(at_activations: f64, terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
-    grid.always + terms.gathered + alive.boundary * terms.stream + larger(at_activations, grid.least)
+    grid.always + terms.gathered + alive.boundary * terms.boundary + larger(at_activations, grid.least)
 }
 
 /// The most of the phases with activations.

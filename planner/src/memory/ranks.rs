@@ -2,7 +2,7 @@
 
 use super::phases::{self, Phase};
 use super::stage::LayerTerms;
-use super::state::{self, Static};
+use super::state::{self, Held, Static};
 use super::{by_runtime, fsdp2, megatron_fsdp, workspaces};
 use crate::plan::Plan;
 use crate::shard::fsdp::Placements;
@@ -24,7 +24,8 @@ pub(super) fn of_megatron(terms: &LayerTerms<'_>, stage: u64) -> Vec<Rank> {
     let (plan, parts, elements) = (terms.at.plan, terms.stage(stage), terms.elements(stage));
     let of = |holders: Holders| {
         let mut state = state::of_buffers(plan, &holders.buffers);
-        state.held = state::held(terms, stage, &elements);
+        state.held =
+            Held { program_copies: state.held.program_copies, ..state::held(terms, stage, &elements) };
         let phases = phases::replicated(plan, &parts, &elements, &state);
         let ends = Some([
             phases::after_step(terms, &state, &parts),

@@ -38,11 +38,13 @@ pub struct Held {
     pub boundary_tensors: Quantity,
     /// Blocks of the allocator that are not split.
     pub unsplit_blocks: Quantity,
+    /// Copies of weights and gradients that the program of a software profile keeps.
+    pub program_copies: Quantity,
 }
 
 impl Held {
     /// Name and bytes of each.
-    pub fn named(&self) -> [(&'static str, Quantity); 6] {
+    pub fn named(&self) -> [(&'static str, Quantity); 7] {
         [
             ("workspaces", self.workspaces),
             ("gather_buffer", self.gather_buffer),
@@ -50,6 +52,7 @@ impl Held {
             ("quantised_weights", self.quantised_weights),
             ("boundary_tensors", self.boundary_tensors),
             ("unsplit_blocks", self.unsplit_blocks),
+            ("program_copies", self.program_copies),
         ]
     }
 
@@ -95,8 +98,19 @@ pub(super) fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
         largest_state: states().map(|state| state.elements).max().unwrap_or(0),
         gradient_copies: if copied { on_gpu(4) } else { Quantity::ZERO },
         update_copies: on_gpu(update_copies),
-        held: Held::default(),
+        held: Held { program_copies: program_copies(plan, buffers), ..Held::default() },
     }
+}
+
+/// What the program of a plan's profile keeps beside gradients and optimizer state, with data parallelism.
+fn program_copies(plan: &Plan, buffers: &[BufferShard]) -> Quantity {
+    let Some(program) = plan.program().filter(|_| plan.layout.dp * plan.layout.cp > 1) else {
+        return Quantity::ZERO;
+    };
+    let weights: Quantity = buffers.iter().map(|buffer| Quantity::from(buffer.elements)).sum();
+    let slices: Quantity = buffers.iter().map(|buffer| Quantity::from(buffer.state_elements())).sum();
+    let copies = if plan.training.optimizer.distributed { weights + slices } else { Quantity::ZERO };
+    program.keeps.bucket * weights + program.keeps.split_copies * copies
 }
 
 /// What Megatron-Core's update copies: gradients, and bytes of an element of state.
@@ -115,7 +129,7 @@ pub(super) fn held(terms: &LayerTerms<'_>, stage: u64, elements: &StageElements)
     let layout = &at.plan.layout;
     Held {
         gather_buffer: gather_buffer(at, terms.has_head(stage), terms.has_experts(stage)),
-        boundary_tensors: boundary_count(layout.pp, layout.vpp) * at.stream(),
+        boundary_tensors: boundary_count(layout.pp, layout.vpp) * boundary_tensor(at),
         ..held_on_grid(at.plan, elements)
     }
 }
@@ -153,6 +167,11 @@ pub(super) fn gather_buffer(at: &PlanTerms<'_>, has_head: bool, has_experts: boo
     let layout = &plan.layout;
     let local = plan.training.implementation == Implementation::Local;
     let head = has_head && layout.sp && layout.tp > 1;
+    let kept = plan.program().map_or(0, |program| program.keeps.gathered_inputs);
+    if kept > 0 {
+        let splits = layout.sp && layout.tp > 1;
+        return if splits { kept * at.size * at.full * at.hidden } else { Quantity::ZERO };
+    }
     let output = if head || (local && layout.sp) { at.size * at.full * at.hidden } else { Quantity::ZERO };
     let scores = if local && at.kernel == Kernel::Unfused {
         at.size * at.batch * Quantity::from(plan.model.attention.heads()) / at.tp * at.seq * at.seq
@@ -174,6 +193,14 @@ fn dummy_weight_gradients(plan: &Plan, elements: &StageElements) -> Quantity {
         Quantity::from(elements.distinct_shapes) * Quantity::from(plan.training.dtype.size())
     } else {
         Quantity::ZERO
+    }
+}
+
+/// Bytes of a boundary tensor that outlives a step: none does but in Megatron-Core's schedules.
+pub(super) fn boundary_tensor(at: &PlanTerms<'_>) -> Quantity {
+    match at.plan.program() {
+        Some(program) if program.own_modules => Quantity::ZERO,
+        _ => at.stream(),
     }
 }
 

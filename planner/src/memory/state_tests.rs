@@ -146,3 +146,25 @@ fn half_the_moments_are_half_the_bytes() {
     // Two bytes of the master, and eight or four of the moments.
     assert_eq!(of("fp32") / 10, of("bf16") / 6);
 }
+
+#[test]
+fn nanotron_keeps_buckets_and_copies_of_split_state() {
+    let held = |distributed: bool, profile: Option<&str>| {
+        let file = json!({"version": 1,
+            "model": {"architecture": {"num_layers": 16, "hidden_size": 2048, "ffn_hidden_size": 8192, "vocab_size": 131_072,
+                "attention": {"kind": "gqa", "heads": 32, "kv_heads": 32, "head_dim": 64}, "tied_embeddings": true}},
+            "cluster": {"gpu": "h100-sxm", "nodes": 1}, "layout": {"tp": 2},
+            "training": {"seq_len": 4096, "global_batch_size": 16, "optimizer": {"distributed": distributed}},
+            "software": {"profile": profile}});
+        let plan = Plan::judge(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+        let class = answer(&plan).rank_classes[0].clone();
+        let part =
+            |name: &str| class.parts.iter().find(|part| part.name == name).map_or(0, |part| part.bytes);
+        (class.weights_bytes / 2, part("program_copies"), part("gather_buffer"), part("workspaces"))
+    };
+    let (weights, copies, gathered, workspaces) = held(false, Some("nanotron-2024"));
+    assert_eq!((copies, gathered, workspaces), (2 * weights, 2 * 2 * 4096 * 2048, 2 * (32 << 20)));
+    let (weights, copies, ..) = held(true, Some("nanotron-2024"));
+    assert_eq!(copies, 4 * weights + 2 * weights / 4);
+    assert_eq!(held(true, None).1, 0);
+}

@@ -51,6 +51,7 @@ pub(super) fn workspaces(plan: &Plan) -> u64 {
     let training = &plan.training;
     // Megatron-Core's own layers use none, but the router's matrix goes through TransformerEngine.
     let engine = training.implementation == Implementation::TransformerEngine || plan.model.moe.is_some();
+    let engine = engine && plan.program().is_none_or(|program| !program.own_modules);
     let grouped = plan.model.moe.is_some() && training.moe.grouped_gemm;
     let streams = u64::from(engine)
         + if grouped { GROUPED_STREAMS } else { 0 }

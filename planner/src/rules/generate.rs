@@ -10,6 +10,7 @@ use crate::plan::Plan;
 use crate::rules::layout::broken;
 use crate::rules::shape::Shape;
 use crate::settings::Schedule;
+use crate::software::program;
 use crate::wire::PlanFile;
 
 /// The axis sizes of one valid layout.
@@ -62,10 +63,11 @@ fn with<'a>(shape: &Shape<'a>, choice: LayoutChoice, splits: &mut Splits) -> Sha
     let layout = tried.layout.to_mut();
     (layout.tp, layout.cp, layout.pp, layout.vpp) = (choice.tp, choice.cp, choice.pp, choice.vpp);
     (layout.ep, layout.etp) = (choice.ep, choice.etp);
-    layout.sp = choice.tp > 1;
+    let program = program(tried.software.profile.as_deref(), tried.runtime.facts());
+    layout.sp = choice.tp > 1 && program.is_none_or(|program| program.splits_sequences);
     layout.schedule = Schedule::usual(choice.vpp);
     layout.microbatch_group_size = choice.pp;
-    layout.splitter = Some(Splitter::of(tried.runtime, tried.software.framework, true));
+    layout.splitter = Some(Splitter::of(tried.runtime, tried.software.framework, program, true));
     let split = splits
         .entry((choice.pp, choice.vpp))
         .or_insert_with(|| Split::usual(&tried.layout, tried.architecture));

@@ -19,6 +19,24 @@ const MEMORY_STEPS: u64 = 20;
 /// Reads the value of a field from settings.
 type Reader = Box<dyn Fn(&Settings) -> Value>;
 
+/// Plans that are simulated at most to find what another value of one field would cost.
+const MOST_SIMULATED: usize = 8;
+
+/// A plan behind the first.
+struct Other {
+    scored: Scored,
+    settings: Settings,
+    /// Its seconds by the simulation, where it was simulated.
+    simulated: Option<f64>,
+}
+
+impl Other {
+    /// The best that is known of its step.
+    fn seconds(&self) -> f64 {
+        self.simulated.unwrap_or(self.scored.seconds)
+    }
+}
+
 /// A candidate of the final order: its seconds by the simulation, where it was simulated.
 pub(super) type Ranked = (Scored, Option<f64>);
 
@@ -60,25 +78,22 @@ impl Search {
         let Some((best, seconds)) = ranked.first() else { return Vec::new() };
         let Some(first) = self.settings(&best.candidate) else { return Vec::new() };
         let seconds = seconds.unwrap_or(best.seconds);
-        let others: Vec<(Settings, f64)> = ranked
-            .iter()
-            .skip(1)
-            .filter_map(|(scored, simulated)| {
-                Some((self.settings(&scored.candidate)?, simulated.unwrap_or(scored.seconds)))
+        let other = |(scored, simulated): &Ranked| {
+            Some(Other {
+                scored: *scored,
+                settings: self.settings(&scored.candidate)?,
+                simulated: *simulated,
             })
-            .collect();
+        };
+        let mut others: Vec<Other> = ranked.iter().skip(1).filter_map(other).collect();
         let fields = self.open_fields(&first);
         fields
             .into_iter()
             .map(|(field, of)| {
                 let value = of(&first);
-                // Those that were not simulated stand last, so the fastest is looked for.
-                let next = others
-                    .iter()
-                    .filter(|(other, _)| of(other) != value)
-                    .min_by(|(_, one), (_, other)| one.partial_cmp(other).unwrap_or(Ordering::Equal));
-                let costs = next.map(|(_, other)| other / seconds - 1.0);
-                let next = next.map(|(other, _)| of(other));
+                let next = self.fastest(&mut others, |other| of(other) != value);
+                let costs = next.map(|other| other.seconds() / seconds - 1.0);
+                let next = next.map(|other| of(&other.settings));
                 let why = match self.request.fewest.fits {
                     Some(_) if field == "cluster.nodes" => {
                         "within the bounds no plan fits on fewer nodes".to_owned()
@@ -88,6 +103,26 @@ impl Search {
                 Chosen { field, value, next, next_costs: costs, why }
             })
             .collect()
+    }
+
+    /// The fastest of those that are wanted, by the simulation, which is never faster than the closed form.
+    fn fastest<'a>(&self, others: &'a mut [Other], wanted: impl Fn(&Settings) -> bool) -> Option<&'a Other> {
+        let order = |one: &Other, other: &Other| {
+            one.seconds().partial_cmp(&other.seconds()).unwrap_or(Ordering::Equal)
+        };
+        let find = |others: &[Other]| {
+            let wanted = others.iter().enumerate().filter(|(_, other)| wanted(&other.settings));
+            wanted.min_by(|(_, one), (_, other)| order(one, other)).map(|(place, _)| place)
+        };
+        for _ in 0..MOST_SIMULATED {
+            let Some(other) = find(others).and_then(|place| others.get_mut(place)) else { break };
+            if other.simulated.is_some() {
+                break;
+            }
+            // What can't run is nobody's next choice.
+            other.simulated = Some(self.simulate(&other.scored).seconds.unwrap_or(f64::INFINITY));
+        }
+        find(others).and_then(|place| others.get(place)).filter(|other| other.seconds().is_finite())
     }
 
     /// What the best tight plan would gain, where it is better than the first, which fits, by more than the time model can tell.

@@ -136,7 +136,8 @@ impl Subspace {
     pub(super) fn usual_sp(&self, tp: u64) -> bool {
         let own_plan = self.plan.layout.tp_plan == TpPlanSource::HuggingFace
             && Setting::is_read("layout.tp_plan", self.plan.runtime.facts());
-        tp > 1 && !own_plan
+        let splits = self.plan.program().is_none_or(|program| program.splits_sequences);
+        tp > 1 && !own_plan && splits
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod bridge;
 mod megatron;
-mod nanotron;
+pub(super) mod nanotron;
 pub(super) mod row;
 
 use serde_json::{Map, Value, json};

@@ -113,3 +113,21 @@ fn strings_hold_every_layer() {
     let layers: Vec<u64> = chunks.iter().map(|chunk| chunk.layers.end - chunk.layers.start).collect();
     assert_eq!(layers, counts);
 }
+
+#[test]
+fn nanotron_cuts_by_what_blocks_cost() {
+    let counts = |pp: u64| {
+        let file = json!({"version": 1,
+            "model": {"architecture": {"num_layers": 16, "hidden_size": 2048, "ffn_hidden_size": 8192, "vocab_size": 131_072,
+                "attention": {"kind": "gqa", "heads": 32, "kv_heads": 32, "head_dim": 64}}},
+            "cluster": {"gpu": "h100-sxm", "nodes": 4}, "layout": {"pp": pp},
+            "training": {"global_batch_size": 1024}, "software": {"profile": "nanotron-2024"}});
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+        stage_layers(&plan.layout, 16).unwrap()
+    };
+    // The output layer costs as much as four of the sixteen layers.
+    assert_eq!(counts(2), [10, 6]);
+    assert_eq!(counts(4), [5, 5, 5, 1]);
+    // Of stages that are as many as the layers, the last hold none.
+    assert_eq!(counts(16).iter().filter(|layers| **layers == 0).count(), 3);
+}
