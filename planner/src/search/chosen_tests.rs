@@ -41,9 +41,9 @@ fn what_another_value_costs_is_what_it_costs_when_it_is_held() {
             let fits = rows.iter().filter(|row| row.group == first.group);
             let fastest = fits.map(|row| row.step_seconds).fold(f64::INFINITY, f64::min);
             let held = fastest / first.step_seconds - 1.0;
-            // A value's best plan need not be simulated where it can't be the first, and a simulated step takes longer.
             let said = format!("{preset}: {} {} next {next}: {costs}, held {held}", one.field, one.value);
-            assert!(costs <= held + 1e-9 && held - costs < 0.05, "{said}");
+            // Of a value with many plans that are alike some stay unsimulated.
+            assert!(costs <= held + 1e-9 && held - costs < 0.02, "{said}");
         }
     }
 }

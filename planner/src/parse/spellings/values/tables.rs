@@ -52,7 +52,7 @@ pub(super) const KINDS: &[Kind] = &[
             (
                 "nanotron",
                 Says(
-                    "Nanotron is not planned by itself; its tensor and pipeline parallelism are those of megatron",
+                    "write megatron, and software.profile nanotron-2024, which counts its memory and its step",
                 ),
             ),
             ("maxtext jax", Says("programs of JAX are not planned; fsdp2 splits as they do over one axis")),
