@@ -20,7 +20,7 @@ const MEMORY_STEPS: u64 = 20;
 type Reader = Box<dyn Fn(&Settings) -> Value>;
 
 /// Plans that are simulated at most to find what another value of one field would cost.
-const MOST_SIMULATED: usize = 8;
+const MOST_SIMULATED: usize = 32;
 
 /// A plan behind the first.
 struct Other {
