@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planner::Finding;
 use planner::units::Bytes;
-use planner::wire::{GoingOn, OnFailure, Outcome};
+use planner::wire::{Communication, GoingOn, OnFailure, Outcome};
 
 use super::numbers::whole;
 use super::source::Source;
@@ -180,10 +180,20 @@ fn beside(measured: &MeasuredRun, predicted: &Compared) -> String {
         _ => "no prediction".to_owned(),
     };
     let step = text::seconds(measured.step_seconds);
+    let communication = measured.communication.map(|Communication { exposed_seconds, hidden_seconds }| {
+        let [exposed, hidden] = [exposed_seconds, hidden_seconds].map(text::seconds);
+        let predicted = predicted
+            .exposed_communication_seconds
+            .map_or_else(String::new, |seconds| format!(" ({} s predicted)", text::seconds(seconds)));
+        format!(", communicated for {exposed} s exposed{predicted} and {hidden} s hidden")
+    });
+    let communication = communication.unwrap_or_default();
     let memory = predicted.peak_bytes.filter(|_| measured.peak_bytes > 0).map(|peak| {
         let [measured, peak] = [measured.peak_bytes, peak].map(|bytes| Bytes(bytes).in_words());
         format!(", and the fullest rank had {measured} allocated at most ({peak} predicted)")
     });
     let memory = memory.unwrap_or_default();
-    format!("measured beside predicted: the last step took {step} s ({seconds_predicted}){memory}")
+    format!(
+        "measured beside predicted: the last step took {step} s ({seconds_predicted}){communication}{memory}"
+    )
 }

@@ -93,6 +93,18 @@ struct Time {
     predicted: Option<f64>,
     measured: f64,
     note: Option<&'static str>,
+    /// Communication that computing waits for; none where it was not measured.
+    exposed_communication: Option<Exposed>,
+}
+
+/// Seconds of a step in which ranks communicate and nothing is computed, and those beside computing.
+#[derive(Debug, Serialize)]
+struct Exposed {
+    /// None as above.
+    predicted: Option<f64>,
+    measured: f64,
+    /// What was hidden, which is not predicted.
+    hidden: f64,
 }
 
 /// What is printed.
@@ -204,6 +216,11 @@ fn compare(
     let ranks_that_differ: Vec<u64> = (0..small.world_size()).filter(differs).collect();
     let predicted = answer.time.as_ref().map(|time| time.step_seconds);
     let first = found.first().and_then(|rank| rank.last_step.as_ref());
+    let exposed_communication = first.and_then(|step| step.communication).map(|measured| Exposed {
+        predicted: answer.time.as_ref().map(|time| time.breakdown.exposed_communication()),
+        measured: measured.exposed_seconds,
+        hidden: measured.hidden_seconds,
+    });
     let beside = answer.time.as_ref().zip(first).map(|(time, step)| StepBeside {
         measured: step.seconds,
         predicted: time.step_seconds,
@@ -223,6 +240,7 @@ fn compare(
             predicted,
             measured: step.seconds,
             note: predicted.is_none().then_some("not predicted yet"),
+            exposed_communication,
         }),
         tokens_per_second: first.and_then(Step::tokens_per_second),
         findings: beside.and_then(StepBeside::finding).into_iter().collect(),
@@ -262,6 +280,16 @@ fn readable(verified: &Verified) -> String {
             .predicted
             .map_or_else(|| "not predicted yet".to_owned(), |seconds| format!("{seconds:.3} s predicted"));
         out.push_str(&format!("\nstep time   {:.3} s, {predicted}\n", time.measured));
+        if let Some(exposed) = &time.exposed_communication {
+            let predicted = exposed.predicted.map_or_else(
+                || "not predicted yet".to_owned(),
+                |seconds| format!("{} s predicted", text::seconds(seconds)),
+            );
+            let [measured, hidden] = [exposed.measured, exposed.hidden].map(text::seconds);
+            out.push_str(&format!(
+                "exposed     {measured} s of communication, {predicted}; {hidden} s more is hidden\n"
+            ));
+        }
     }
     let verdict = match verified.ranks_that_differ.as_slice() {
         _ if verified.outcome != Outcome::Completed => format!("The twin did not run: {}", verified.reason),

@@ -20,6 +20,9 @@ pub struct Compared {
     pub step_seconds: Option<f64>,
     /// Within which nine of ten steps are.
     pub interval_seconds: Option<[f64; 2]>,
+    /// Seconds of a step that ranks are predicted to communicate while nothing is computed beside it; none where a step's time is not
+    /// known. Communication that is hidden is not predicted.
+    pub exposed_communication_seconds: Option<f64>,
     /// Whether they fit on the plan's GPU.
     pub verdict: Option<Verdict>,
     /// Whether ranks compute on the CPU.
@@ -44,6 +47,7 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
         peak_bytes: memory.as_ref().map(|memory| memory.peak_bytes),
         step_seconds: time.as_ref().map(|time| time.step_seconds),
         interval_seconds: time.as_ref().map(|time| time.interval_seconds),
+        exposed_communication_seconds: time.as_ref().map(|time| time.breakdown.exposed_communication()),
         verdict: memory.as_ref().map(|memory| memory.verdict),
         not_followed: warnings.map(|finding| finding.message.clone()).collect(),
     }

@@ -1,6 +1,7 @@
 //! What the ranks of a run measured.
 
-use planner::run::Done;
+use planner::run::RankRecord;
+use planner::wire::Communication;
 use run_folder::RunFolder;
 use serde::Serialize;
 
@@ -11,18 +12,30 @@ pub struct MeasuredRun {
     pub peak_bytes: u64,
     /// Seconds of the last step.
     pub step_seconds: f64,
+    /// Communication of the last step, on the rank whose computing waited for it longest; none where that is not measured.
+    pub communication: Option<Communication>,
 }
 
 impl MeasuredRun {
     /// Of a run; none of one that did no step.
     pub fn of(folder: &RunFolder, world_size: u64) -> Option<MeasuredRun> {
-        let ranks = (0..world_size).map(|rank| folder.rank(rank).done);
-        let of_rank = |done: Done| {
-            Some(MeasuredRun { peak_bytes: done.most_allocated_bytes, step_seconds: done.last_seconds? })
+        let of_rank = |rank| {
+            let RankRecord { done, last_step, .. } = folder.rank(rank);
+            Some(MeasuredRun {
+                peak_bytes: done.most_allocated_bytes,
+                step_seconds: done.last_seconds?,
+                communication: last_step?.communication,
+            })
         };
-        ranks.filter_map(of_rank).reduce(|one, other| MeasuredRun {
+        (0..world_size).filter_map(of_rank).reduce(|one, other| MeasuredRun {
             peak_bytes: one.peak_bytes.max(other.peak_bytes),
             step_seconds: one.step_seconds.max(other.step_seconds),
+            communication: longer(one.communication, other.communication),
         })
     }
+}
+
+fn longer(one: Option<Communication>, other: Option<Communication>) -> Option<Communication> {
+    let exposed = |of: &Communication| of.exposed_seconds;
+    one.into_iter().chain(other).max_by(|one, other| exposed(one).total_cmp(&exposed(other)))
 }

@@ -60,7 +60,7 @@ pub const LOSS: usize = 0;
 pub const SECONDS: usize = 1;
 
 /// How many there are.
-const COUNT: usize = 8;
+const COUNT: usize = 10;
 
 /// All of them, in the order in which people are shown them.
 pub static FIGURES: [Figure; COUNT] = [
@@ -83,6 +83,26 @@ pub static FIGURES: [Figure; COUNT] = [
         drawn: Drawn::FromZero,
         of_step: |step| Some(step.seconds),
         of_iteration: |iteration| iteration.seconds.or(iteration.clock_seconds),
+    },
+    Figure {
+        key: "exposed_communication_seconds",
+        label: "Exposed communication",
+        quantity: "Seconds that computing waits for communication",
+        shown: Shown::Seconds,
+        unsaid: "-",
+        drawn: Drawn::No,
+        of_step: |step| Some(step.communication.as_ref()?.exposed_seconds),
+        of_iteration: |_| None,
+    },
+    Figure {
+        key: "hidden_communication_seconds",
+        label: "Hidden communication",
+        quantity: "Seconds of communication beside computing",
+        shown: Shown::Seconds,
+        unsaid: "-",
+        drawn: Drawn::No,
+        of_step: |step| Some(step.communication.as_ref()?.hidden_seconds),
+        of_iteration: |_| None,
     },
     Figure {
         key: "tokens_per_second",

@@ -364,6 +364,16 @@ fn is_nothing(seconds: &f64) -> bool {
 }
 
 impl TimeBreakdown {
+    /// Seconds of a step that communication takes and nothing hides, of the first pass: what is communicated again where a
+    /// layer is recomputed is part of `recompute`.
+    pub fn exposed_communication(&self) -> f64 {
+        self.tensor_parallel
+            + self.context_parallel
+            + self.expert_parallel
+            + self.pipeline_sends
+            + self.data_parallel
+    }
+
     /// The parts with their names, in the order of the answer.
     pub fn parts(&self) -> [(&'static str, f64); 14] {
         [

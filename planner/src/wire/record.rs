@@ -304,6 +304,20 @@ by_field! { open MeasuredMemory {
     peak_allocated_bytes, peak_reserved_bytes;
 } }
 
+/// Seconds in which a rank communicates in a step. A device tells them itself; on a CPU the host's clock does. Of collectives on a
+/// device they hold what they wait for others; in host memory that is phase `waiting`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Communication {
+    /// While computing waits for it.
+    pub exposed_seconds: f64,
+    /// Beside computing.
+    pub hidden_seconds: f64,
+}
+
+by_field! { open Communication {
+    exposed_seconds, hidden_seconds;
+} }
+
 /// One training step of one rank. What of it is a measured figure of a run, `run::FIGURES` says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Step {
@@ -326,8 +340,12 @@ pub struct Step {
     /// Seconds of the whole step on this rank.
     pub seconds: f64,
     /// Seconds by phase: `forward`, `backward`, `optimizer`, `data`, `waiting` for others, and `comm.KIND` per
-    /// collective kind.
+    /// collective kind, as far as computing waits for it.
     pub phases: BTreeMap<String, f64>,
+    /// Communication of the step, as far as it is done when the step is recorded: the rest counts to the next one. None where nothing
+    /// is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub communication: Option<Communication>,
     /// Peak of all live tensor bytes in each phase.
     pub phase_peaks: BTreeMap<String, u64>,
     /// Model FLOPs as Megatron-Core counts them, 10^12 a second and rank.
@@ -339,8 +357,8 @@ pub struct Step {
 }
 
 by_field! { open Step {
-    step, loss, grad_norm, lr, tokens, seconds, phases, memory; loss_scale, skipped, phase_peaks,
-    model_tflops, mfu
+    step, loss, grad_norm, lr, tokens, seconds, phases, memory; loss_scale, skipped, communication,
+    phase_peaks, model_tflops, mfu
 } }
 
 impl Step {

@@ -80,6 +80,17 @@ pub struct Expected {
     coming: Option<nccl::Coming>,
 }
 
+/// What a device was given of a collective, of messages, or of a wait for either.
+#[derive(Clone)]
+pub struct Work {
+    /// Of which kind.
+    pub name: Name,
+    /// Its time.
+    pub span: Arc<Span>,
+    /// Whether it is on a stream of its own, beside computing, which may wait for it later: that wait is work too.
+    pub beside: bool,
+}
+
 /// How contributions become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduce {
@@ -211,7 +222,7 @@ pub trait Collectives {
     fn take_seconds(&self) -> BTreeMap<String, f64>;
 
     /// Work of collectives that the device was given since the last call, which is read when it is done.
-    fn take_work(&self) -> Vec<(Name, Arc<Span>)> {
+    fn take_work(&self) -> Vec<Work> {
         Vec::new()
     }
 

@@ -357,6 +357,21 @@ impl Span {
         self.end.done()
     }
 
+    /// Where it begins.
+    pub fn start(&self) -> &Event {
+        &self.start
+    }
+
+    /// Whether work that is done ended before a point that the GPU has come to.
+    pub fn ends_before(&self, point: &Event) -> bool {
+        self.end.seconds_until(point) >= 0.0
+    }
+
+    /// When work that is done began and ended, in seconds since a point that the GPU has come to; below 0 before it.
+    pub fn since(&self, point: &Event) -> (f64, f64) {
+        (point.seconds_until(&self.start), point.seconds_until(&self.end))
+    }
+
     /// Seconds on the GPU, of work that is done.
     pub fn seconds(&self) -> f64 {
         self.start.seconds_until(&self.end)

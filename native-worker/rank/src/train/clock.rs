@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use planner::schedule::StageStep;
-use planner::wire::{Trace, TracedStep};
+use planner::wire::{Communication, Trace, TracedStep};
 use tch::Device;
 
-use crate::collectives::{Collectives, Name};
+use super::overlap::Beside;
+use crate::collectives::{Collectives, WAITING, Work};
 use crate::sys::cuda::{Cuda, Event, Span};
 use crate::sys::memory::{Reading, Tracker};
 
@@ -41,15 +42,15 @@ struct Given {
     phase: String,
     start: Event,
     end: Event,
-    /// Collectives in it.
-    work: Vec<(Name, Arc<Span>)>,
+    /// Collectives and waits in it, in the order of computing.
+    work: Vec<Work>,
     /// Seconds of it in which the host had others to wait for.
     hosts: f64,
 }
 
 impl Given {
     fn done(&self) -> anyhow::Result<bool> {
-        // Work of collectives is in the default stream, as phases are.
+        // What is in the order of computing is in the default stream, as phases are.
         self.end.done()
     }
 }
@@ -58,6 +59,7 @@ impl Given {
 pub(super) struct Marks {
     cuda: Arc<Cuda>,
     given: RefCell<VecDeque<Given>>,
+    beside: RefCell<Beside>,
 }
 
 impl Marks {
@@ -67,7 +69,11 @@ impl Marks {
     /// When the CUDA runtime is not there.
     pub(super) fn of(device: Device, tracker: &Tracker) -> anyhow::Result<Option<Marks>> {
         let measured = device != Device::Cpu && tracker.measures();
-        measured.then(|| Ok(Marks { cuda: Cuda::loaded()?, given: RefCell::default() })).transpose()
+        measured
+            .then(|| {
+                Ok(Marks { cuda: Cuda::loaded()?, given: RefCell::default(), beside: RefCell::default() })
+            })
+            .transpose()
     }
 }
 
@@ -78,6 +84,8 @@ pub(super) struct Measured {
     pub(super) phases: BTreeMap<String, f64>,
     /// Peaks in them.
     pub(super) peaks: BTreeMap<String, u64>,
+    /// Communication, as far as it is done; none where nothing is measured.
+    pub(super) communication: Option<Communication>,
     /// The highest.
     pub(super) peak: Reading,
 }
@@ -87,13 +95,14 @@ pub(super) struct Clock<'a> {
     tracker: &'a Tracker,
     marks: Option<&'a Marks>,
     measured: Measured,
+    communication: Communication,
 }
 
 impl<'a> Clock<'a> {
     /// Begins a step, on a device that is given these marks.
     pub(super) fn new(tracker: &'a Tracker, marks: Option<&'a Marks>) -> Clock<'a> {
         tracker.reset_peak();
-        Clock { tracker, marks, measured: Measured::default() }
+        Clock { tracker, marks, measured: Measured::default(), communication: Communication::default() }
     }
 
     /// Now, or when the device has done what it was given so far.
@@ -127,16 +136,23 @@ impl<'a> Clock<'a> {
         let mut hosts = 0.0;
         for (kind, seconds) in world.take_seconds() {
             hosts += seconds;
+            // The host does nothing else meanwhile.
+            self.communication.exposed_seconds += if kind == WAITING { 0.0 } else { seconds };
             *self.measured.phases.entry(kind).or_default() += seconds;
         }
         match (self.marks, start) {
             (Some(marks), Some(start)) => {
-                let (end, work) = (marks.cuda.mark()?, world.take_work());
+                let end = marks.cuda.mark()?;
+                let (beside, work): (Vec<Work>, Vec<Work>) =
+                    world.take_work().into_iter().partition(|work| work.beside);
+                beside.into_iter().for_each(|work| marks.beside.borrow_mut().add(work.span));
                 let given = Given { phase: phase.to_owned(), start, end, work, hosts };
                 marks.given.borrow_mut().push_back(given);
             }
             _ => {
-                let own = host.elapsed().as_secs_f64() - hosts - self.of_work(world.take_work());
+                // In host memory nothing goes on beside computing that takes time of its own.
+                let work: Vec<Work> = world.take_work().into_iter().filter(|work| !work.beside).collect();
+                let own = host.elapsed().as_secs_f64() - hosts - self.of_work(&work);
                 *self.measured.phases.entry(phase.to_owned()).or_default() += own.max(0.0);
             }
         }
@@ -144,14 +160,15 @@ impl<'a> Clock<'a> {
         result
     }
 
-    /// Counts the time of collectives that are done, and gives it.
-    fn of_work(&mut self, work: Vec<(Name, Arc<Span>)>) -> f64 {
+    /// Counts the time of collectives and waits in the order of computing, which are done, and gives it.
+    fn of_work(&mut self, work: &[Work]) -> f64 {
         let mut all = 0.0;
-        for (name, span) in work {
+        for Work { name, span, .. } in work {
             let seconds = span.seconds();
             *self.measured.phases.entry(format!("comm.{}", name.name())).or_default() += seconds;
             all += seconds;
         }
+        self.communication.exposed_seconds += all;
         all
     }
 
@@ -174,10 +191,18 @@ impl<'a> Clock<'a> {
     /// When the GPU fails.
     pub(super) fn end(mut self) -> anyhow::Result<Measured> {
         self.note_peak(None);
+        let mut waited: Vec<Arc<Span>> = Vec::new();
         while let Some(given) = self.next_done()? {
-            let own = given.start.seconds_until(&given.end) - given.hosts - self.of_work(given.work);
+            let own = given.start.seconds_until(&given.end) - given.hosts - self.of_work(&given.work);
             *self.measured.phases.entry(given.phase).or_default() += own.max(0.0);
+            waited.extend(given.work.into_iter().map(|work| work.span));
         }
+        if let Some(marks) = self.marks {
+            let given = marks.given.borrow();
+            let rest = given.front().map(|given| &given.start);
+            self.communication.hidden_seconds = marks.beside.borrow_mut().take_hidden(&waited, rest)?;
+        }
+        self.measured.communication = self.tracker.measures().then_some(self.communication);
         Ok(self.measured)
     }
 

@@ -8,6 +8,7 @@ mod extras;
 mod loss_scale;
 mod muon;
 pub mod optimizer;
+mod overlap;
 mod pipeline;
 mod reduction;
 mod step;

@@ -320,7 +320,7 @@ impl<'a> Trainer<'a> {
             );
             return Err(WouldRepeat(why).into());
         }
-        let Measured { phases, peaks: phase_peaks, peak } = clock.end()?;
+        let Measured { phases, communication, peaks: phase_peaks, peak } = clock.end()?;
         self.marks = marks;
         let memory = self.measured(step, activations, &peak)?;
         let record = Step {
@@ -333,6 +333,7 @@ impl<'a> Trainer<'a> {
             tokens: self.tokens(),
             seconds: start.elapsed().as_secs_f64(),
             phases,
+            communication,
             phase_peaks,
             memory,
             // Its speed is by the whole plan, of which this is one rank's view.

@@ -239,6 +239,43 @@ fn phases_and_actions_are_told_by_the_gpus_clock() {
     }
 }
 
+/// Lines of a process's calls that begin so.
+fn count(run: &Run, pid: i32, beginning: &str) -> usize {
+    let text = std::fs::read_to_string(run.folder().join(format!("calls.{pid}"))).unwrap();
+    text.lines().filter(|line| line.starts_with(beginning)).count()
+}
+
+#[test]
+fn communication_is_exposed_or_hidden() {
+    const SLOW: f64 = 0.02;
+    let mut plan = tiny(2, 1);
+    set(&mut plan, "layout.pp", 2);
+    set(&mut plan, "training.global_batch_size", 4);
+    let mut run = start(&plan, &[], &[("FAKE_NCCL_SLOW", "20")]);
+    let pids = [0, 1].map(|rank| run.pid(rank));
+    run.succeed();
+    for (rank, pid) in pids.into_iter().enumerate() {
+        let steps = run.steps(rank);
+        let (mut exposed, mut hidden, mut seconds) = (0.0, 0.0, 0.0);
+        for step in &steps {
+            let told = step.communication.expect("it is measured");
+            let phases = step.phases.iter().filter(|(phase, _)| phase.starts_with("comm."));
+            let waited: f64 = phases.map(|(_, seconds)| seconds).sum();
+            assert!((told.exposed_seconds - waited).abs() < 1e-9, "{told:?} of {:?}", step.phases);
+            // The second stage has nothing to do before its first message is there, the first one has another micro batch.
+            let (known, of) = [(told.hidden_seconds, "hidden"), (told.exposed_seconds, "exposed")][rank];
+            assert!(known > 0.0, "nothing is {of} on rank {rank}: {told:?}");
+            exposed += told.exposed_seconds;
+            hidden += told.hidden_seconds;
+            seconds += step.seconds;
+        }
+        // All exchanges are counted, and none twice.
+        let least = SLOW * count(&run, pid, "group start") as f64;
+        assert!(exposed + hidden >= least, "{exposed} and {hidden} of {least} s on rank {rank}");
+        assert!(exposed + hidden <= seconds, "{exposed} and {hidden} of {seconds} s on rank {rank}");
+    }
+}
+
 #[test]
 fn the_gpu_updates_weights_while_the_host_reads_their_step() {
     let mut run = start(&tiny(2, 1), &[], &[]);

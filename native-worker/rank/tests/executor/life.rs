@@ -35,6 +35,12 @@ fn learns(dtype: &str) {
         assert!(phases.contains_key(phase), "{phase} is missing in {phases:?}");
     }
     assert!(phases.values().sum::<f64>() <= steps[1].seconds);
+    // Over TCP nothing goes on beside computing.
+    let communication = steps[1].communication.unwrap();
+    let transfers = phases.iter().filter(|(phase, _)| phase.starts_with("comm."));
+    let transfers: f64 = transfers.map(|(_, seconds)| seconds).sum();
+    assert!((communication.exposed_seconds - transfers).abs() < 1e-9, "{communication:?} in {phases:?}");
+    assert_eq!(communication.hidden_seconds, 0.0);
     let (peaks, memory) = (&steps[1].phase_peaks, &steps[1].memory);
     // The step's peak is that of one of its phases; in each, at least what is kept is live.
     assert_eq!(peaks.values().max(), Some(&memory.peak_allocated_bytes), "{peaks:?}");

@@ -7,7 +7,8 @@
 // $FAKE_NCCL_FAIL_AFTER=N, the communicators of this process report a remote error after N operations and do no more;
 // with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress. With $FAKE_GPU_FORGETS=default or side, that stream, or the others,
 // don't wait for events: what a program does that forgot to. $FAKE_GPU_DRIVER, _MODE, _GIB, _FREE, _MULTIPROCESSORS and
-// $FAKE_NCCL_VERSION are what a GPU, its driver and NCCL say of themselves. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
+// $FAKE_NCCL_VERSION are what a GPU, its driver and NCCL say of themselves. With $FAKE_NCCL_SLOW=N collectives and messages take N
+// milliseconds longer. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
 //
 // Linked with fake_gpu.cpp it is the GPU's streams, too, and says there what its work reads and writes.
 
@@ -216,6 +217,8 @@ static void run(Work* w) {
     while (!comm->aborted) usleep(1000);
     return;
   }
+  const char* slow = getenv("FAKE_NCCL_SLOW");
+  if (slow) usleep((unsigned)atoi(slow) * 1000);
   int size = comm->size, me = comm->rank, count = 0;
   size_t bytes = w->count * width(w->type);
   Transfer transfers[2 * MAX_RANKS];

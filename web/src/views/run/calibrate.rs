@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 use planner::calibration::{Measured, as_it_ran, calibrate, typical_seconds};
 use planner::finding::Finding;
-use planner::wire::{PlanFile, RunSummary};
+use planner::wire::{Communication, PlanFile, RunSummary, TimeAnswer};
 
 use crate::findings::FindingList;
 use crate::format;
@@ -11,9 +11,17 @@ use crate::hub::hub;
 use crate::state::store;
 use crate::testid;
 
-/// Seconds that planner predicts for a plan.
-fn predicted(file: &PlanFile) -> Option<f64> {
-    planner::estimate(file).time.map(|time| time.step_seconds)
+/// What planner predicts of a plan's time.
+fn predicted(file: &PlanFile) -> Option<TimeAnswer> {
+    planner::estimate(file).time
+}
+
+/// Communication in a sentence, with what is predicted of what nothing hides.
+fn communicated(measured: Communication, predicted: Option<f64>) -> String {
+    let [exposed, hidden] = [measured.exposed_seconds, measured.hidden_seconds].map(format::seconds);
+    let predicted = predicted
+        .map_or_else(String::new, |predicted| format!(" (predicted {})", format::seconds(predicted)));
+    format!("; in the last one {exposed} of exposed communication{predicted} and {hidden} of hidden")
 }
 
 /// The comparison and the button.
@@ -24,6 +32,12 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let seconds = Memo::new(move |_| {
         hub.record
             .with(|known| typical_seconds(known.steps.iter().map(|(step, point)| (*step, point.seconds()))))
+    });
+    let communication = Memo::new(move |_| {
+        hub.record.with(|known| {
+            let ranks = known.ranks.values().filter_map(|rank| rank.last_step.as_ref()?.communication);
+            ranks.max_by(|one, other| one.exposed_seconds.total_cmp(&other.exposed_seconds))
+        })
     });
     let ran = Memo::new(move |_| {
         let device = hub.record.with(|known| {
@@ -47,7 +61,7 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let line = move || {
         let measured = seconds.get()?;
         let text = match expected.get() {
-            Some(expected) => format!(
+            Some(TimeAnswer { step_seconds: expected, .. }) => format!(
                 "{} a step, the middle of those after the first (predicted {}, {})",
                 format::seconds(measured),
                 format::seconds(expected),
@@ -55,7 +69,9 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
             ),
             None => format!("{} a step, the middle of those after the first", format::seconds(measured)),
         };
-        Some(view! { <span data-testid=testid::STEP_COMPARE>{text}</span> })
+        let exposed = expected.with(|time| Some(time.as_ref()?.breakdown.exposed_communication()));
+        let more = communication.get().map_or_else(String::new, |measured| communicated(measured, exposed));
+        Some(view! { <span data-testid=testid::STEP_COMPARE>{text}{more}</span> })
     };
     let take = move |_| {
         let (Some(seconds), Some((name, file))) = (seconds.get_untracked(), ran.get_untracked()) else {

@@ -19,7 +19,7 @@ use planner::layout::{Group, GroupKind};
 use tch::{Device, Kind, Tensor};
 
 use super::host::HostCollectives;
-use super::{Collective, Collectives, Expected, Form, GroupId, Name, named};
+use super::{Collective, Collectives, Expected, Form, GroupId, Name, Work, named};
 use crate::sys::cuda::{DEFAULT, Span, Stream};
 use crate::sys::nccl::{Call, Communicator, Flight, ID_BYTES, Nccl};
 use watch::{Pending, Watch};
@@ -51,7 +51,7 @@ pub struct NcclCollectives {
     entered: RefCell<Vec<u64>>,
     flights: RefCell<VecDeque<(Name, Flight)>>,
     /// What nobody has taken the time of.
-    work: RefCell<Vec<(Name, Arc<Span>)>>,
+    work: RefCell<Vec<Work>>,
     watch: Watch,
 }
 
@@ -118,10 +118,8 @@ impl NcclCollectives {
         // The watch may have aborted the communicator under the call: then it knows why.
         let flight = flight.map_err(|error| self.watch.failure().map_or(error, anyhow::Error::msg))?;
         let work = flight.span().clone();
-        // A message takes no time of the rank's but that which is waited for it.
-        if name != Name::Exchange {
-            self.work.borrow_mut().push((name, work.clone()));
-        }
+        let beside = !stream.is_default();
+        self.work.borrow_mut().push(Work { name, span: work.clone(), beside });
         self.watch.add(Pending { what, group, number, ranks, since: Instant::now(), work: work.clone() });
         self.flights.borrow_mut().push_back((name, flight));
         Ok(work)
@@ -336,7 +334,8 @@ impl Collectives for NcclCollectives {
         work.hold_default()?;
         wait.end(DEFAULT)?;
         let wait = Flight::of(wait);
-        self.work.borrow_mut().push((Name::Receive, wait.span().clone()));
+        let waiting = Work { name: Name::Receive, span: wait.span().clone(), beside: false };
+        self.work.borrow_mut().push(waiting);
         self.flights.borrow_mut().push_back((Name::Receive, wait));
         if self.device == Device::Cpu {
             self.wait_for_all()?;
@@ -357,7 +356,7 @@ impl Collectives for NcclCollectives {
         self.collect()
     }
 
-    fn take_work(&self) -> Vec<(Name, Arc<Span>)> {
+    fn take_work(&self) -> Vec<Work> {
         // A failure is told by the next collective.
         let _ = self.collect();
         self.work.take()
