@@ -220,6 +220,12 @@ impl Plan {
         facts.is_workers_own || (facts.shards_parameters && named == Some(Product::Worker))
     }
 
+    /// Whether the worker sums gradients layer by layer beside the last backward, where its ranks talk by NCCL: ranks of nonuniform
+    /// tensor parallelism first bring gradients to where they are summed, and units have reductions of their own.
+    pub fn is_reduced_by_layer(&self) -> bool {
+        self.runtime.facts().is_workers_own && self.nonuniform.is_none()
+    }
+
     /// How its layers are split over stages.
     pub fn split(&self) -> layout::Split {
         let listed = self.file.layout.pipeline_layout.clone().zip(self.layout.pipeline.clone());

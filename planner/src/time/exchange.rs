@@ -46,7 +46,7 @@ impl Exchanged {
 /// buckets of their gradients.
 pub(super) fn bucket(machine: &Machine, role: ConstantRole, data: &DataParallel) -> Option<f64> {
     let least = larger(machine.of(role), machine.of(ConstantRole::BucketPerRank) * data.dense.size);
-    (data.overlap_reduce && !data.by_layer).then_some(least)
+    (data.overlap_reduce && !data.by_layer[0]).then_some(least)
 }
 
 impl Exchange {
@@ -62,9 +62,9 @@ impl Exchange {
             return;
         }
         let roles = [ConstantRole::BucketElements, ConstantRole::GatherElements];
-        for (((sum, role), seconds), round) in sums.into_iter().zip(roles).zip(self.seconds).zip(self.rounds)
-        {
-            let (calls, alone) = self.calls(bucket(machine, role, data), pipe.chunks, data.by_layer);
+        let each = sums.into_iter().zip(roles).zip(data.by_layer).zip(self.seconds).zip(self.rounds);
+        for ((((sum, role), by_layer), seconds), round) in each {
+            let (calls, alone) = self.calls(bucket(machine, role, data), pipe.chunks, by_layer);
             sum.all += calls * self.call(seconds / calls, round);
             sum.alone += self.call(seconds * alone / self.elements, round);
         }
@@ -196,6 +196,23 @@ mod tests {
         assert_eq!(of(10.0, Some(40.0), 4.0, false), (3.0 + 7.0, 250.0 / 7.0));
         assert_eq!(of(300.0, None, 4.0, false), (4.0, 250.0));
         assert_eq!(of(10.0, None, 4.0, true), (10.0, 100.0));
+    }
+
+    #[test]
+    fn the_worker_reduces_by_layer_and_gathers_at_once() {
+        let of = |gpu: &str| {
+            let mut plan = file("llama-3-8b", 4, &json!({}), &json!({"optimizer": {"distributed": true}}));
+            plan["runtime"] = json!("native");
+            plan["cluster"] = json!({"gpu": gpu, "nodes": 1, "gpus_per_node": 8});
+            let plan = Plan::resolve(&parse_plan(&plan.to_string()).unwrap()).plan.unwrap();
+            let data = setup(&plan).unwrap().data;
+            (data.by_layer, [data.overlap_reduce, data.overlap_gather])
+        };
+        assert_eq!(of("h100-sxm"), ([true, false], [true, false]));
+        // Over TCP nothing goes on beside computing.
+        assert_eq!(of("cpu"), ([false, false], [false, false]));
+        let exchange = Exchange { elements: 1000.0, embedding: 10.0, units: 10.0, ..Exchange::default() };
+        assert_eq!(exchange.calls(None, 1.0, false), (1.0, 1000.0));
     }
 
     /// With a constant batch for each GPU, eight times as many take little longer, and 64 times as many no less.

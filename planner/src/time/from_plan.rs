@@ -125,7 +125,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
             .post_forward_ranks()
             .filter(|_| runtime.reshards_as_said)
             .map(|ranks| ranks as f64),
-        by_layer: whole,
+        by_layer: [whole || reduces_by_layer(plan), whole],
         seq_len: training.seq_len,
         mbs: training.micro_batch_size,
         gbs,
@@ -152,6 +152,11 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         host: HostBytes::of_state(plan, gathers, parameter_bytes, gradient_bytes),
         software: facts(plan, profile),
     }
+}
+
+/// Whether the worker reduces gradients layer by layer beside the last backward: its ranks talk by NCCL on GPUs alone.
+fn reduces_by_layer(plan: &Plan) -> bool {
+    plan.is_reduced_by_layer() && plan.cluster.gpu.speeds.is_some()
 }
 
 /// Bytes of gathered activations with torch's float8 tensors over bf16's: one of two matrix inputs is gathered in 8 bits.
@@ -209,6 +214,9 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
     }
     if profile.dispatcher.is_none() || free {
         facts.fused_dispatch = plan.dispatcher() == Dispatcher::Flex;
+    }
+    if plan.is_computed_by_the_worker() && !reduces_by_layer(plan) {
+        facts.overlap_reduce = false;
     }
     if profile.overlap.is_none() || free {
         let (overlap, possible) = (&training.overlap, plan.software.where_possible);

@@ -56,8 +56,8 @@ pub struct Inputs<'a> {
     pub gathers: f64,
     /// Ranks that they are gathered from the second time, where those are fewer.
     pub gathered_again_from: Option<f64>,
-    /// Whether each layer is reduced and gathered in a call of its own.
-    pub by_layer: bool,
+    /// Whether each layer is reduced, and gathered, in a call of its own.
+    pub by_layer: [bool; 2],
     /// Tokens of a sequence.
     pub seq_len: u64,
     /// Sequences of a micro batch.

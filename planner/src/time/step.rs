@@ -36,8 +36,9 @@ pub struct DataParallel {
     pub overlap_reduce: bool,
     /// Whether gathering hides behind forward.
     pub overlap_gather: bool,
-    /// Whether each layer is reduced and gathered in a call of its own, as FSDP does, rather than in buckets.
-    pub by_layer: bool,
+    /// Whether each layer is reduced, and gathered, in a call of its own, as FSDP does, rather than in buckets. What is gathered at
+    /// once where layers are reduced apart is in no buckets either.
+    pub by_layer: [bool; 2],
     /// Share of the parameters that is trained.
     pub trained: f64,
     /// What is copied to the host and back.

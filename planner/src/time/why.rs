@@ -247,7 +247,7 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
 fn bucket_text(setup: &Setup, machine: &Machine) -> String {
     match bucket(machine, ConstantRole::BucketElements, &setup.data) {
         Some(elements) => format!("{elements} or more"),
-        None if setup.data.by_layer => "those of a layer".to_owned(),
+        None if setup.data.by_layer[0] => "those of a layer".to_owned(),
         None => "all, since nothing overlaps".to_owned(),
     }
 }

@@ -27,11 +27,13 @@ pub enum Name {
     Receive,
     /// Messages to and from one, side by side.
     Exchange,
+    /// Parts are summed, each on the member that it is for.
+    ReduceEach,
 }
 
 impl Name {
     /// All, by number.
-    pub const ALL: [Name; 9] = [
+    pub const ALL: [Name; 10] = [
         Name::AllReduce,
         Name::AllGather,
         Name::ReduceScatter,
@@ -41,6 +43,7 @@ impl Name {
         Name::Send,
         Name::Receive,
         Name::Exchange,
+        Name::ReduceEach,
     ];
 
     /// In words.
@@ -55,6 +58,7 @@ impl Name {
             Name::Send => "send",
             Name::Receive => "receive",
             Name::Exchange => "exchange",
+            Name::ReduceEach => "reduce",
         }
     }
 }
@@ -78,6 +82,9 @@ pub enum Collective<'a> {
         /// This member's.
         output: &'a mut Tensor,
     },
+    /// Replaces each tensor, on the member whose index it is with, by the sum of all members'. What the others have of it is not to
+    /// be used after.
+    ReduceEach(&'a mut [(usize, Tensor)]),
     /// Replaces `tensor` by that of a member.
     Broadcast {
         /// The member's index in the group.
@@ -109,6 +116,7 @@ impl Collective<'_> {
             Collective::ReduceScatter { .. } => Name::ReduceScatter,
             Collective::Broadcast { .. } => Name::Broadcast,
             Collective::AllToAll { .. } => Name::AllToAll,
+            Collective::ReduceEach(_) => Name::ReduceEach,
             Collective::Barrier => Name::Barrier,
         }
     }
@@ -120,6 +128,7 @@ impl Collective<'_> {
             Collective::AllGather { output, .. }
             | Collective::ReduceScatter { output, .. }
             | Collective::AllToAll { output, .. } => Some(output),
+            Collective::ReduceEach(parts) => parts.first().map(|(_, part)| part),
             Collective::Barrier => None,
         }
     }
@@ -132,9 +141,9 @@ impl Collective<'_> {
         match self {
             Collective::AllGather { input, output } => fit(input, output, members),
             Collective::ReduceScatter { input, output } => fit(output, input, members),
-            Collective::Broadcast { root, .. } => {
-                ensure!(*root < members, "a group of {members} ranks has no member {root}");
-                Ok(())
+            Collective::Broadcast { root, .. } => is_member(*root, members),
+            Collective::ReduceEach(parts) => {
+                parts.iter().try_for_each(|(member, _)| is_member(*member, members))
             }
             Collective::AllToAll { input, input_rows, output, output_rows } => {
                 rows_are_all(input, input_rows, members)?;
@@ -153,9 +162,17 @@ impl Collective<'_> {
             Collective::AllGather { input, output }
             | Collective::ReduceScatter { input, output }
             | Collective::AllToAll { input, output, .. } => Ok(output.f_copy_(input)?),
-            Collective::AllReduce(..) | Collective::Broadcast { .. } | Collective::Barrier => Ok(()),
+            Collective::AllReduce(..)
+            | Collective::ReduceEach(_)
+            | Collective::Broadcast { .. }
+            | Collective::Barrier => Ok(()),
         }
     }
+}
+
+fn is_member(member: usize, members: usize) -> anyhow::Result<()> {
+    ensure!(member < members, "a group of {members} ranks has no member {member}");
+    Ok(())
 }
 
 /// Refuses a part that does not go `members` times into the whole.

@@ -91,6 +91,13 @@ pub struct Work {
     pub beside: bool,
 }
 
+/// A collective that was begun and that may go on beside what is computed next.
+#[must_use = "what is computed next does not wait for it by itself"]
+pub struct Begun {
+    /// The work; none when it is done.
+    work: Option<(Name, Arc<Span>)>,
+}
+
 /// How contributions become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduce {
@@ -122,6 +129,32 @@ pub trait Collectives {
         let members = self.size(group);
         collective.check(members)?;
         if members == 1 { collective.alone() } else { self.run(group, collective) }
+    }
+
+    /// Whether a collective that is begun goes on beside what is computed next.
+    fn goes_beside(&self) -> bool {
+        false
+    }
+
+    /// Begins what all members of a group do together: its tensors are neither read nor changed by what is computed before it is
+    /// waited for. Collectives that are begun follow each other. Only what reduces gradients over data-parallel ranks goes beside
+    /// computing (`nccl::parts`); others, and all where ranks talk by host memory, are done on return.
+    ///
+    /// # Errors
+    /// As `enter`.
+    fn begin(&self, group: GroupId, collective: Collective<'_>) -> anyhow::Result<Begun> {
+        self.enter(group, collective)?;
+        Ok(Begun { work: None })
+    }
+
+    /// Has what is computed next wait for what was begun.
+    ///
+    /// # Errors
+    /// As `enter`.
+    fn wait(&self, begun: Begun) -> anyhow::Result<()> {
+        let Begun { work } = begun;
+        anyhow::ensure!(work.is_none(), "a collective that another kind of transport has begun");
+        Ok(())
     }
 
     /// `Collective::AllReduce`.

@@ -3,7 +3,9 @@
 //! Weights, main gradients, master weights and moments are flat buffers; a parameter is a view of them at the
 //! planner's offset. Nothing here computes a shape, an offset or a size of its own.
 
+pub mod buckets;
 pub mod init;
+mod partial;
 pub mod pretrained;
 pub mod units;
 
@@ -19,6 +21,7 @@ use tch::{Device, Kind, Tensor};
 use crate::collectives::Collectives;
 use crate::sys::memory::{Category, Tracker};
 use crate::tape::{Moment, Weights};
+use buckets::Buckets;
 use units::Units;
 
 /// libtorch's name of an element type.
@@ -87,6 +90,8 @@ pub struct State {
     pub parameters: Vec<Parameter>,
     /// What is gathered of them, under FSDP2.
     units: Option<Units>,
+    /// Gradients that are summed over ranks layer by layer, beside the backward; none where all are behind it, or units are.
+    buckets: Option<Buckets>,
 }
 
 /// A range of a buffer whose optimizer state a rank keeps.
@@ -313,7 +318,7 @@ impl State {
             let owned = buffer.owned_of(shard);
             parameters.push(Parameter { shard: shard.clone(), owned, leaf: Some(leaf), gradient });
         }
-        Ok(State { buffers, parameters, units: None })
+        Ok(State { buffers, parameters, units: None, buckets: None })
     }
 
     /// The same where ranks of this group keep the same parts of what is split.
@@ -321,6 +326,12 @@ impl State {
         for buffer in self.buffers.iter_mut().filter(|buffer| buffer.split) {
             (buffer.alike, buffer.replicas) = (Some(group), Some(group));
         }
+        self
+    }
+
+    /// The same where gradients are summed over ranks layer by layer, beside the backward.
+    pub fn reduced_by_layer(mut self) -> State {
+        self.buckets = Some(Buckets::of(&self.parameters));
         self
     }
 
@@ -371,12 +382,32 @@ impl State {
             parameters.push(Parameter { shard: shard.clone(), owned: Some(owned), leaf: None, gradient });
         }
         let units = Units::new(&carried.units, &native.params, &buffers, handling, device, tracker, world)?;
-        Ok(State { buffers, parameters, units: Some(units) })
+        Ok(State { buffers, parameters, units: Some(units), buckets: None })
     }
 
     /// What is gathered, under FSDP2.
     pub fn units(&self) -> Option<&Units> {
         self.units.as_ref()
+    }
+
+    /// Gradients that are summed layer by layer.
+    pub fn buckets(&self) -> Option<&Buckets> {
+        self.buckets.as_ref()
+    }
+
+    /// Says whether a backward that begins, and makes gradients of weights, is the last of the step for what it goes through.
+    pub fn begin_backward(&self, last: bool) {
+        self.units.iter().for_each(|units| units.begin_backward(last));
+        self.buckets.iter().for_each(|buckets| buckets.begin_backward(last));
+    }
+
+    /// Ends it; `last` when nothing of the step follows.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn end_backward(&self, last: bool, world: &dyn Collectives) -> anyhow::Result<()> {
+        self.buckets.iter().for_each(Buckets::end_backward);
+        self.units.iter().try_for_each(|units| units.end_backward(last, &self.buffers, world))
     }
 
     /// The name of a parameter that the model computes with.
@@ -472,9 +503,13 @@ impl Weights for State {
     }
 
     fn at(&self, moment: Moment, section: Section, world: &dyn Collectives) -> anyhow::Result<()> {
-        match &self.units {
-            Some(units) => units.at(moment, section, &self.buffers, world),
-            None => Ok(()),
+        if let Some(units) = &self.units {
+            return units.at(moment, section, &self.buffers, world);
         }
+        let Some(buckets) = &self.buckets else { return Ok(()) };
+        let Some(whole) = buckets.whole_at(moment, section) else { return Ok(()) };
+        let whole: Vec<&Parameter> = whole.iter().map(|&number| &self.parameters[number]).collect();
+        self.sum_partial_gradients(&whole, world)?;
+        buckets.begin(section, &self.buffers, world)
     }
 }

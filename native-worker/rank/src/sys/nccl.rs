@@ -76,6 +76,7 @@ functions! {
     all_reduce = "ncclAllReduce" (*const c_void, Handle, usize, c_int, c_int, Handle, Handle) -> c_int;
     all_gather = "ncclAllGather" (*const c_void, Handle, usize, c_int, Handle, Handle) -> c_int;
     reduce_scatter = "ncclReduceScatter" (*const c_void, Handle, usize, c_int, c_int, Handle, Handle) -> c_int;
+    reduce = "ncclReduce" (*const c_void, Handle, usize, c_int, c_int, c_int, Handle, Handle) -> c_int;
     broadcast = "ncclBroadcast" (*const c_void, Handle, usize, c_int, c_int, Handle, Handle) -> c_int;
     send = "ncclSend" (*const c_void, usize, c_int, c_int, Handle, Handle) -> c_int;
     receive = "ncclRecv" (Handle, usize, c_int, c_int, Handle, Handle) -> c_int;
@@ -132,6 +133,8 @@ pub enum Call<'a> {
     AllGather(&'a Tensor, &'a Tensor),
     /// Sums the inputs; the output is this member's part.
     ReduceScatter(&'a Tensor, &'a Tensor),
+    /// Sums each tensor on the member that it is with.
+    ReduceEach(&'a [(usize, Tensor)]),
     /// Replaces the tensor by that of a member.
     Broadcast(&'a Tensor, usize),
     /// For each member the rows to send to it, then those to come from it.
@@ -363,6 +366,19 @@ impl Nccl {
                 })?;
                 Ok(kept)
             }
+            Call::ReduceEach(parts) => {
+                let all: Vec<&Tensor> = parts.iter().map(|(_, part)| part).collect();
+                let kept = keep(&all)?;
+                self.grouped(parts.iter(), |(root, part)| {
+                    let (data, kind) = (pointer(part), type_of(part.kind())?);
+                    let (root, sum) = (c_int::try_from(*root)?, operator(Reduce::Sum));
+                    // SAFETY: as said above.
+                    self.checked("ncclReduce", unsafe {
+                        (f.reduce)(data, data, part.numel(), kind, sum, root, comm, stream)
+                    })
+                })?;
+                Ok(kept)
+            }
             Call::Broadcast(tensor, root) => {
                 let kept = keep(&[tensor])?;
                 let (data, kind, root) = (pointer(tensor), type_of(tensor.kind())?, c_int::try_from(root)?);
@@ -401,22 +417,31 @@ impl Nccl {
         stream: Handle,
     ) -> anyhow::Result<()> {
         let f = &self.functions;
+        self.grouped(messages, |(member, tensor, out)| {
+            let (kind, peer) = (type_of(tensor.kind())?, c_int::try_from(member)?);
+            let (data, count) = (pointer(tensor), tensor.numel());
+            if out {
+                // SAFETY: `data` has `count` elements of `kind`, as the tensor is contiguous; handles are live.
+                self.checked("ncclSend", unsafe { (f.send)(data, count, kind, peer, comm, stream) })
+            } else {
+                // SAFETY: as above.
+                self.checked("ncclRecv", unsafe { (f.receive)(data, count, kind, peer, comm, stream) })
+            }
+        })
+    }
+
+    /// Makes a call for each, which NCCL takes as one.
+    fn grouped<T>(
+        &self,
+        all: impl Iterator<Item = T>,
+        call: impl Fn(T) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let f = &self.functions;
         // SAFETY: opens a group of this thread's calls, closed below.
         self.checked("ncclGroupStart", unsafe { (f.group_start)() })?;
         let mut enqueued = Ok(());
-        for (member, tensor, out) in messages {
-            let one = || -> anyhow::Result<()> {
-                let (kind, peer) = (type_of(tensor.kind())?, c_int::try_from(member)?);
-                let (data, count) = (pointer(tensor), tensor.numel());
-                if out {
-                    // SAFETY: `data` has `count` elements of `kind`, as the tensor is contiguous; handles are live.
-                    self.checked("ncclSend", unsafe { (f.send)(data, count, kind, peer, comm, stream) })
-                } else {
-                    // SAFETY: as above.
-                    self.checked("ncclRecv", unsafe { (f.receive)(data, count, kind, peer, comm, stream) })
-                }
-            };
-            enqueued = enqueued.and_then(|()| one());
+        for one in all {
+            enqueued = enqueued.and_then(|()| call(one));
         }
         // The group is closed also after an error, or every later call would join it.
         // SAFETY: closes what was opened above.

@@ -279,9 +279,9 @@ impl<'r> Running<'r, '_> {
             tape.seed(output, gradient.context("backward without the gradient of what was made")?);
         }
         if whole {
-            let units = self.begin_last_part(chunk);
+            self.begin_last_part(chunk);
             let gradient = tape.backward(input)?;
-            self.end_last_part(units)?;
+            self.end_last_part()?;
             return Ok(gradient);
         }
         let (gradient, deferred) = tape.backward_input(input)?;
@@ -296,26 +296,23 @@ impl<'r> Running<'r, '_> {
     fn weight_gradients(&mut self, chunk: u64, microbatch: u64) -> anyhow::Result<()> {
         let deferred = self.deferred.remove(&(chunk, microbatch));
         let deferred = deferred.context("weight gradients before those of the input")?;
-        let units = self.begin_last_part(chunk);
+        self.begin_last_part(chunk);
         deferred.run()?;
-        self.end_last_part(units)
+        self.end_last_part()
     }
 
-    /// What makes gradients of weights begins: units, where there are some, hear whether it is the last of its chunk.
-    fn begin_last_part(&mut self, chunk: u64) -> Option<&'r Units> {
-        let units = self.trainer.state.units()?;
+    /// What makes gradients of weights begins; whether it is the last of its chunk says when they are whole.
+    fn begin_last_part(&mut self, chunk: u64) {
         let done = self.backwards.entry(chunk).or_default();
         *done += 1;
-        units.begin_backward(*done == self.stage.pipeline.microbatches);
-        Some(units)
+        self.trainer.state.begin_backward(*done == self.stage.pipeline.microbatches);
     }
 
-    fn end_last_part(&self, units: Option<&Units>) -> anyhow::Result<()> {
-        let Some(units) = units else { return Ok(()) };
+    fn end_last_part(&self) -> anyhow::Result<()> {
         let Pipeline { chunks, microbatches, .. } = self.stage.pipeline;
         let of_stage = self.backwards.len() as u64 == chunks
             && self.backwards.values().all(|&done| done == microbatches);
-        units.end_backward(of_stage, &self.trainer.state.buffers, self.trainer.world)
+        self.trainer.state.end_backward(of_stage, self.trainer.world)
     }
 
     /// To the next step of the list, which sends it, or to the neighbouring chunk, where that is on this stage too.

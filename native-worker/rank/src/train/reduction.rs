@@ -3,17 +3,13 @@
 use anyhow::ensure;
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::shard::{BufferShard, ParamShard};
+use planner::shard::BufferShard;
 use tch::{Device, Kind, Tensor};
 
 use super::extras::Extras;
 use super::totals::Totals;
-use crate::collectives::{Collectives, GroupId, Reduce};
-use crate::state::{Kept, State};
-
-/// Elements of gradients that are summed over one group at once: smaller ones are copied together, larger ones are summed where they
-/// are.
-const JOINED: u64 = 1 << 16;
+use crate::collectives::{Collectives, Reduce};
+use crate::state::{Kept, Parameter, State};
 
 /// Elements whose squares are summed at once on a CPU, which widens them first: so many stay in its caches.
 const AT_ONCE: i64 = 1 << 18;
@@ -61,12 +57,20 @@ impl<'a> Reduction<'a> {
     /// # Errors
     /// When a collective fails.
     pub fn reduce_gradients(&self, state: &State) -> anyhow::Result<()> {
+        let all: Vec<&Parameter> = state.parameters.iter().collect();
         if state.units().is_some() {
             // Over the ranks that split them, each unit's are summed behind its backward.
             self.sum_over_replicas(state)?;
-            return self.sum_partial_gradients(state);
+            return state.sum_partial_gradients(&all, self.world);
         }
-        self.sum_partial_gradients(state)?;
+        if let Some(buckets) = state.buckets() {
+            // Most are under way since their layer's backward.
+            let left: Vec<&Parameter> =
+                buckets.left().into_iter().map(|number| &state.parameters[number]).collect();
+            state.sum_partial_gradients(&left, self.world)?;
+            return buckets.finish(&state.buffers, self.world);
+        }
+        state.sum_partial_gradients(&all, self.world)?;
         self.extras.gather_gradients(state)?;
         for buffer in &state.buffers {
             let group = self.world.mine(buffer.shard.group)?;
@@ -100,57 +104,6 @@ impl<'a> Reduction<'a> {
                 let mut owned = buffer.owned(&gradients)?;
                 self.world.reduce_scatter(self.world.mine(buffer.shard.group)?, &gradients, &mut owned)?;
             }
-        }
-        Ok(())
-    }
-
-    /// Sums gradients of parameters that all ranks of a group hold alike but of which each saw a part: over
-    /// tensor-parallel ranks, then over stages that share an embedding.
-    fn sum_partial_gradients(&self, state: &State) -> anyhow::Result<()> {
-        self.sum_over(state, |shard| shard.sum_gradient_over)?;
-        self.sum_over(state, |shard| shard.shared_over)
-    }
-
-    fn sum_over(&self, state: &State, over: impl Fn(&ParamShard) -> Option<GroupKind>) -> anyhow::Result<()> {
-        let mut groups: Vec<GroupKind> =
-            state.parameters.iter().filter_map(|parameter| over(&parameter.shard)).collect();
-        groups.sort();
-        groups.dedup();
-        for kind in groups {
-            let group = self.world.mine(kind)?;
-            let partial = state.parameters.iter().filter(|parameter| over(&parameter.shard) == Some(kind));
-            let (mut small, mut elements) = (Vec::new(), 0);
-            for parameter in partial {
-                let mut slice = state.kept_gradient(parameter)?;
-                let length = slice.numel() as u64;
-                if length >= JOINED {
-                    self.world.all_reduce(group, Reduce::Sum, &mut slice)?;
-                    continue;
-                }
-                if elements + length > JOINED {
-                    self.sum_joined(group, std::mem::take(&mut small))?;
-                    elements = 0;
-                }
-                elements += length;
-                small.push(slice);
-            }
-            self.sum_joined(group, small)?;
-        }
-        Ok(())
-    }
-
-    /// Sums several gradients at once.
-    fn sum_joined(&self, group: GroupId, mut slices: Vec<Tensor>) -> anyhow::Result<()> {
-        if slices.is_empty() {
-            return Ok(());
-        }
-        let mut joined = Tensor::f_cat(&slices, 0)?;
-        self.world.all_reduce(group, Reduce::Sum, &mut joined)?;
-        let mut start = 0;
-        for slice in &mut slices {
-            let length = slice.numel() as i64;
-            slice.f_copy_(&joined.f_narrow(0, start, length)?)?;
-            start += length;
         }
         Ok(())
     }

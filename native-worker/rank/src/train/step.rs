@@ -144,7 +144,11 @@ impl<'a> Trainer<'a> {
         let given = plan.run.weights.as_deref().filter(|_| from.is_none());
         let seed = (from.is_none() && given.is_none()).then_some(plan.run.seed);
         let state = match fsdp {
-            None => State::allocate(&shards, device, seed, tracker)?,
+            None => {
+                let state = State::allocate(&shards, device, seed, tracker)?;
+                let beside = world.goes_beside() && plan.is_reduced_by_layer();
+                if beside { state.reduced_by_layer() } else { state }
+            }
             Some(fsdp) if fsdp.runtime.facts().flat_units && fsdp.layout.fsdp.strategy <= Strategy::Optim => {
                 let kept = unit_buffers(fsdp, &shards).map_err(|why| anyhow::anyhow!(why))?;
                 let state = State::allocate_unit_buffers(&kept, &shards, device, seed, tracker)?;

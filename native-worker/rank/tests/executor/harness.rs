@@ -200,6 +200,13 @@ impl Run {
         self.folder.path()
     }
 
+    /// What each process called of a library that writes it to `calls` in the run folder.
+    pub fn calls(&self) -> impl Iterator<Item = String> {
+        let files = std::fs::read_dir(self.folder()).unwrap().map(|entry| entry.unwrap().path());
+        let of_calls = files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("calls."));
+        of_calls.map(|path| std::fs::read_to_string(path).unwrap())
+    }
+
     /// Lets go of the ranks' standard input, as a launcher does that is gone.
     pub fn let_go(&mut self) {
         for child in &mut self.children {

@@ -67,12 +67,18 @@ fn groups(plan: &Value) -> Vec<Group> {
 }
 
 /// The members of the communicators that all ranks together should make besides that of all ranks: of each distinct set of
-/// ranks, then of each pair of neighbours in a pipeline.
+/// ranks, then of each over which gradients are summed beside computing, and of each pair of neighbours in a pipeline.
 fn expected_communicators(groups: &[Group], all: &[u64]) -> Vec<Vec<u64>> {
     let mut sets: Vec<Vec<u64>> = groups.iter().map(|group| group.ranks.clone()).collect();
     sets.retain(|ranks| ranks.len() > 1 && ranks != all);
     sets.sort();
     sets.dedup();
+    let reduces = |group: &&Group| [GroupKind::DpCp, GroupKind::Edp].contains(&group.kind);
+    let mut beside: Vec<Vec<u64>> = groups.iter().filter(reduces).map(|group| group.ranks.clone()).collect();
+    beside.retain(|ranks| ranks.len() > 1);
+    beside.sort();
+    beside.dedup();
+    sets.extend(beside);
     for group in groups.iter().filter(|group| group.kind == GroupKind::Pp) {
         let (ranks, size) = (&group.ranks, group.ranks.len());
         sets.extend(ranks.windows(2).map(<[u64]>::to_vec));
@@ -86,7 +92,7 @@ fn expected_communicators(groups: &[Group], all: &[u64]) -> Vec<Vec<u64>> {
 
 /// What a rank called of one of its communicators, in order. Where one sends the other receives, and the peer is another.
 fn calls_of(calls: &[String], number: &str) -> Vec<String> {
-    let counted = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "message"];
+    let counted = ["all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "message"];
     let call = |call: &String| {
         let mut words = call.split(' ');
         let (name, own) = (words.next()?, words.next()? == number);

@@ -74,9 +74,10 @@ struct Block {
 };
 
 std::mutex lock;
-std::map<const char*, Block> blocks;
+// Never destroyed: threads that watch may ask for an event while the process ends.
+auto& blocks = *new std::map<const char*, Block>;
 std::array<Clock, kStreams> clocks{};
-std::unordered_map<void*, Clock> events;
+auto& events = *new std::unordered_map<void*, Clock>;
 // What this thread has seen to be done.
 thread_local Clock seen{};
 

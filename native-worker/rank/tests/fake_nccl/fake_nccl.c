@@ -173,7 +173,7 @@ typedef struct Event {
   struct timespec at;
 } Event;
 
-typedef enum { RECORD, WAIT, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, TRANSFERS } Kind;
+typedef enum { RECORD, WAIT, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, REDUCE, BROADCAST, TRANSFERS } Kind;
 
 typedef struct Work {
   Kind kind;
@@ -227,6 +227,19 @@ static void run(Work* w) {
     case TRANSFERS:
       exchange(comm, w->transfers, w->transfer_count);
       free(w->transfers);
+      return;
+    case REDUCE:
+      // `argument` is the root.
+      for (int r = 0; r < size; ++r) {
+        if (me != w->argument) continue;
+        parts[r] = malloc(bytes ? bytes : 1);
+        if (r == me) { memcpy(parts[r], w->input, bytes); continue; }
+        transfers[count++] = (Transfer){0, r, parts[r], bytes, 0, 0};
+      }
+      if (me != w->argument) transfers[count++] = (Transfer){1, w->argument, (char*)w->input, bytes, 0, 0};
+      exchange(comm, transfers, count);
+      if (me == w->argument && !comm->aborted) reduce(parts, size, w->output, w->count, w->type, 0);
+      for (int r = 0; r < size; ++r) free(parts[r]);
       return;
     case BROADCAST:
       for (int r = 0; r < size; ++r)
@@ -525,7 +538,7 @@ static int collective(Kind kind, const char* name, const void* in, void* out, si
   fake_say("%s %d count %zu type %d\n", name, comm->number, count, type);
   if (gpu_work) {
     size_t bytes = count * width(type), all = bytes * (size_t)comm->size;
-    Range ranges[] = {{in, kind == REDUCE_SCATTER ? all : bytes, 0}, {out, kind == ALL_GATHER ? all : bytes, 1}};
+    Range ranges[] = {{in, kind == REDUCE_SCATTER ? all : bytes, 0}, {out, kind == ALL_GATHER ? all : bytes, kind != REDUCE || comm->rank == argument}};
     gpu_work(stream_of(stream)->number, name, ranges, 2);
   }
   enqueue(stream, (Work){.kind = kind, .comm = comm, .input = in, .output = out, .count = count, .type = type, .argument = argument});
@@ -540,6 +553,12 @@ int ncclAllGather(const void* in, void* out, size_t count, int type, void* comm,
 }
 int ncclReduceScatter(const void* in, void* out, size_t count, int type, int op, void* comm, void* stream) {
   return collective(REDUCE_SCATTER, "reduce_scatter", in, out, count, type, op == 2, comm, stream);
+}
+int ncclReduce(const void* in, void* out, size_t count, int type, int op, int root, void* handle, void* stream) {
+  Comm* comm = handle;
+  if (op != 0 || root < 0 || root >= comm->size) return INVALID_ARGUMENT;
+  // What is not the root's is only read.
+  return collective(REDUCE, "reduce", in, comm->rank == root ? out : (void*)in, count, type, root, handle, stream);
 }
 int ncclBroadcast(const void* in, void* out, size_t count, int type, int root, void* comm, void* stream) {
   return collective(BROADCAST, "broadcast", in, out, count, type, root, comm, stream);

@@ -89,7 +89,7 @@ fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Re
         replicas: 1,
         gathers: 0.0,
         gathered_again_from: None,
-        by_layer: false,
+        by_layer: [false; 2],
         seq_len: 4096,
         mbs: 1,
         gbs: 1,

@@ -288,6 +288,12 @@ impl Collectives for HostCollectives {
                     Ok(())
                 })
             }),
+            Collective::ReduceEach(parts) => parts.iter_mut().try_for_each(|(member, part)| {
+                let kind = part.kind();
+                with_host_bytes(part, |bytes| {
+                    self.collective(group, name, |members| members.reduce(kind, bytes, *member))
+                })
+            }),
             Collective::Broadcast { root, tensor } => with_host_bytes(tensor, |bytes| match all {
                 true => self.together(group, name, |round| round.broadcast(root, bytes)),
                 false => self.collective(group, name, |members| members.broadcast(root, bytes)),

@@ -181,6 +181,21 @@ impl Operation<'_> {
         Ok(output)
     }
 
+    /// Sums the members' `bytes` on one of them.
+    pub(super) fn reduce(&mut self, kind: tch::Kind, bytes: &mut [u8], root: usize) -> anyhow::Result<()> {
+        let element = kind.elt_size_in_bytes();
+        for block in blocks(bytes.len(), MAX_FRAME_BYTES / element * element) {
+            if self.me == root {
+                let sum = self.collect(Reduce::Sum, kind, &bytes[block.clone()])?;
+                bytes[block].copy_from_slice(&sum);
+            } else {
+                self.send(root, &bytes[block])?;
+            }
+            self.next_piece();
+        }
+        Ok(())
+    }
+
     /// `input` and `output` in bytes, with the bytes for and from each member in order.
     pub(super) fn all_to_all(
         &mut self,

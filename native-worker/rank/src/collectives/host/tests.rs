@@ -152,6 +152,30 @@ fn the_order_of_a_sum_is_that_of_the_ranks() {
 }
 
 #[test]
+fn each_part_is_summed_on_the_member_that_it_is_for() {
+    for part in [3_i64, 700_001] {
+        on_ranks(3, LONG, |world| {
+            for group in both_ways(world) {
+                let whole = contribution(world.rank(), 3 * part, Kind::BFloat16);
+                let of = |member: i64| whole.narrow(0, member * part, part);
+                // Nothing is for the first one.
+                let mut parts = [(2, of(0)), (1, of(1)), (2, of(2))];
+                world.enter(group, Collective::ReduceEach(&mut parts)).unwrap();
+                let expected = expected_sum(&[0, 1, 2], 3 * part, Kind::BFloat16);
+                for (number, (member, found)) in parts.iter().enumerate() {
+                    if world.index(group).unwrap() == *member {
+                        assert_eq!(*found, expected.narrow(0, number as i64 * part, part));
+                    }
+                }
+                let mut parts = [(3, of(0))];
+                let error = world.enter(group, Collective::ReduceEach(&mut parts)).unwrap_err();
+                assert!(error.to_string().contains("has no member 3"), "{error}");
+            }
+        });
+    }
+}
+
+#[test]
 fn groups_reduce_apart() {
     let sums = on_ranks(4, LONG, |world| {
         let mut tensor = contribution(world.rank(), 10, Kind::Double);

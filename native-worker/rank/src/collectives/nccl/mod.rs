@@ -2,7 +2,8 @@
 //! of all ranks, what each rank is doing, and the news of a failure, on which every rank aborts its communicators. Links for
 //! tensors are made only where a smaller group has one in host memory.
 //!
-//! Collectives run on libtorch's own stream. Messages run beside it: two members that send each other messages have a
+//! Collectives run on libtorch's own stream, but for those that are begun to go on beside computing: these have communicators of
+//! their own, and one stream, on which they follow each other. Messages run beside computing, too: two members that send each other messages have a
 //! communicator and a stream of their own, on which their exchanges follow each other as the planner's schedule has them, in
 //! the same order at both ends. libtorch's stream waits for a message where it is needed.
 
@@ -19,9 +20,10 @@ use planner::layout::{Group, GroupKind};
 use tch::{Device, Kind, Tensor};
 
 use super::host::HostCollectives;
-use super::{Collective, Collectives, Expected, Form, GroupId, Name, Work, named};
+use super::{Begun, Collective, Collectives, Expected, Form, GroupId, Name, Work, named};
 use crate::sys::cuda::{DEFAULT, Span, Stream};
 use crate::sys::nccl::{Call, Communicator, Flight, ID_BYTES, Nccl};
+use parts::AllParts;
 use watch::{Pending, Watch};
 
 /// Element types that NCCL takes from us.
@@ -46,10 +48,15 @@ pub struct NcclCollectives {
     device: Device,
     /// For each group that this rank is in and that has others, its communicator.
     communicators: Vec<Option<Arc<Communicator>>>,
+    /// The same for what goes beside computing, where it can.
+    beside: Vec<Option<Arc<Communicator>>>,
+    /// The stream of that.
+    side: Stream,
     /// By group and the other member.
     lanes: BTreeMap<(usize, usize), Lane>,
     entered: RefCell<Vec<u64>>,
-    flights: RefCell<VecDeque<(Name, Flight)>>,
+    /// What was given, and whether it is beside libtorch's stream.
+    flights: RefCell<VecDeque<(bool, Flight)>>,
     /// What nobody has taken the time of.
     work: RefCell<Vec<Work>>,
     watch: Watch,
@@ -62,7 +69,8 @@ impl NcclCollectives {
     /// When NCCL can't connect the ranks, or one is missing.
     pub fn new(host: HostCollectives, nccl: Arc<Nccl>, device: Device) -> anyhow::Result<NcclCollectives> {
         let made = connect(&host, &nccl).inspect_err(|error| host.abort(&format!("{error:#}")))?;
-        let Connected { communicators, lanes, all } = made;
+        let Connected { communicators, beside, lanes, all } = made;
+        let side = nccl.cuda.stream()?;
         let watch = Watch::start(host.control(), all)?;
         Ok(NcclCollectives {
             entered: RefCell::new(vec![0; host.groups().len()]),
@@ -70,6 +78,8 @@ impl NcclCollectives {
             nccl,
             device,
             communicators,
+            beside,
+            side,
             lanes,
             flights: RefCell::default(),
             work: RefCell::default(),
@@ -82,8 +92,14 @@ impl NcclCollectives {
         tensor.device() == self.device && type_is_ours(tensor.kind())
     }
 
-    /// Gives NCCL the next collective of a group.
-    fn collective(&self, group: GroupId, name: Name, call: &Call<'_>) -> anyhow::Result<()> {
+    /// Gives NCCL the next collective of a group, on a communicator of it and a stream.
+    fn collective(
+        &self,
+        group: GroupId,
+        name: Name,
+        call: &Call<'_>,
+        (communicator, stream): (&Communicator, Stream),
+    ) -> anyhow::Result<Arc<Span>> {
         let number = {
             let mut entered = self.entered.borrow_mut();
             entered[group.0] += 1;
@@ -93,12 +109,55 @@ impl NcclCollectives {
         let members = &self.host.groups()[group.0];
         let what = format!("{} number {number} of {}", name.name(), named(members));
         let pending = (what, group.0, Some(number), members.ranks.clone());
-        self.enqueue(name, self.communicator(group)?, DEFAULT, call, pending)?;
-        if self.device == Device::Cpu {
+        let work = self.enqueue(name, communicator, stream, call, pending)?;
+        if self.device == Device::Cpu && stream.is_default() {
             // Host memory knows no streams: what comes next would read too early.
-            return self.wait_for_all();
+            self.wait_for_all()?;
+        } else {
+            self.collect()?;
         }
-        self.collect()
+        Ok(work)
+    }
+
+    /// Gives NCCL a collective whose tensors it takes.
+    fn give(
+        &self,
+        group: GroupId,
+        collective: Collective<'_>,
+        on: (&Communicator, Stream),
+    ) -> anyhow::Result<Arc<Span>> {
+        let name = collective.name();
+        let given = |call: Call<'_>| self.collective(group, name, &call, on);
+        match collective {
+            Collective::AllReduce(reduce, tensor) => given(Call::AllReduce(tensor, reduce)),
+            Collective::AllGather { input, output } => given(Call::AllGather(input, output)),
+            Collective::ReduceScatter { input, output } => given(Call::ReduceScatter(input, output)),
+            Collective::ReduceEach(parts) => given(Call::ReduceEach(parts)),
+            Collective::Broadcast { root, tensor } => given(Call::Broadcast(tensor, root)),
+            Collective::AllToAll { input, input_rows, output, output_rows } => {
+                let cut = |tensor: &Tensor, rows: &[usize]| -> anyhow::Result<Vec<Tensor>> {
+                    let sizes: Vec<i64> = rows.iter().map(|&rows| rows as i64).collect();
+                    Ok(tensor.f_split_with_sizes(&sizes, 0)?)
+                };
+                let (sends, receives) = (cut(input, input_rows)?, cut(output, output_rows)?);
+                given(Call::AllToAll(&sends, &receives))
+            }
+            Collective::Barrier => bail!("NCCL has no barrier"),
+        }
+    }
+
+    /// Has libtorch's stream wait for work on another one, which is work too.
+    fn hold(&self, work: &Span, name: Name) -> anyhow::Result<()> {
+        let wait = self.nccl.cuda.begin(DEFAULT)?;
+        work.hold_default()?;
+        wait.end(DEFAULT)?;
+        let wait = Flight::of(wait);
+        self.work.borrow_mut().push(Work { name, span: wait.span().clone(), beside: false });
+        self.flights.borrow_mut().push_back((false, wait));
+        if self.device == Device::Cpu {
+            self.wait_for_all()?;
+        }
+        Ok(())
     }
 
     fn enqueue(
@@ -121,7 +180,7 @@ impl NcclCollectives {
         let beside = !stream.is_default();
         self.work.borrow_mut().push(Work { name, span: work.clone(), beside });
         self.watch.add(Pending { what, group, number, ranks, since: Instant::now(), work: work.clone() });
-        self.flights.borrow_mut().push_back((name, flight));
+        self.flights.borrow_mut().push_back((beside, flight));
         Ok(work)
     }
 
@@ -129,9 +188,9 @@ impl NcclCollectives {
     fn collect(&self) -> anyhow::Result<()> {
         let mut flights = self.flights.borrow_mut();
         let mut left = VecDeque::with_capacity(flights.len());
-        while let Some((name, flight)) = flights.pop_front() {
+        while let Some((beside, flight)) = flights.pop_front() {
             if !flight.span().done()? {
-                left.push_back((name, flight));
+                left.push_back((beside, flight));
             }
         }
         *flights = left;
@@ -145,7 +204,7 @@ impl NcclCollectives {
             if let Some(reason) = self.watch.failure() {
                 bail!(reason);
             }
-            if self.flights.borrow().iter().all(|(name, _)| *name == Name::Exchange) {
+            if self.flights.borrow().iter().all(|(beside, _)| *beside) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -189,6 +248,7 @@ impl NcclCollectives {
 /// What a rank is connected by.
 struct Connected {
     communicators: Vec<Option<Arc<Communicator>>>,
+    beside: Vec<Option<Arc<Communicator>>>,
     lanes: BTreeMap<(usize, usize), Lane>,
     all: Vec<Arc<Communicator>>,
 }
@@ -198,7 +258,7 @@ fn connect(host: &HostCollectives, nccl: &Arc<Nccl>) -> anyhow::Result<Connected
     let (control, me) = (host.control(), host.rank() as u64);
     host.note("connecting all ranks by NCCL");
     let world = host.mine(GroupKind::World)?;
-    let (parts, of_groups, of_lanes) = parts::of(host.groups());
+    let AllParts { parts, of_groups, beside, lanes: of_lanes } = parts::of(host.groups());
     let mut id = identifier(nccl, host.leads())?;
     host.broadcast(world, 0, &mut id)?;
     let whole = nccl.connect(bytes_of(&id)?, host.index(world)?, host.size(world), &control.patience())?;
@@ -217,8 +277,10 @@ fn connect(host: &HostCollectives, nccl: &Arc<Nccl>) -> anyhow::Result<Connected
             made[number] = split;
         }
     }
-    let communicators: Vec<_> =
-        of_groups.into_iter().map(|part| part.and_then(|part| made[part].clone())).collect();
+    let of = |parts: Vec<Option<usize>>| -> Vec<Option<Arc<Communicator>>> {
+        parts.into_iter().map(|part| made[part?].clone()).collect()
+    };
+    let (communicators, beside) = (of(of_groups), of(beside));
     let mut lanes = BTreeMap::new();
     for lane in of_lanes {
         let members = &host.groups()[lane.group].ranks;
@@ -232,7 +294,7 @@ fn connect(host: &HostCollectives, nccl: &Arc<Nccl>) -> anyhow::Result<Connected
     let mut all: Vec<Arc<Communicator>> =
         made.into_iter().flatten().filter(|part| !Arc::ptr_eq(part, &whole)).collect();
     all.push(whole);
-    Ok(Connected { communicators, lanes, all })
+    Ok(Connected { communicators, beside, lanes, all })
 }
 
 fn type_is_ours(kind: Kind) -> bool {
@@ -262,30 +324,30 @@ impl Collectives for NcclCollectives {
         if !collective.filled().is_some_and(|filled| self.takes(filled)) {
             return self.host.run(group, collective);
         }
+        // What NCCL takes is no barrier, which fills nothing.
+        self.give(group, collective, (self.communicator(group)?, DEFAULT)).map(drop)
+    }
+
+    fn goes_beside(&self) -> bool {
+        true
+    }
+
+    fn begin(&self, group: GroupId, collective: Collective<'_>) -> anyhow::Result<Begun> {
+        let members = self.size(group);
+        let own = self.beside.get(group.0).and_then(Option::as_deref);
+        let Some(communicator) = own.filter(|_| collective.filled().is_some_and(|filled| self.takes(filled)))
+        else {
+            self.enter(group, collective)?;
+            return Ok(Begun { work: None });
+        };
+        collective.check(members)?;
         let name = collective.name();
-        match collective {
-            Collective::AllReduce(reduce, tensor) => {
-                self.collective(group, name, &Call::AllReduce(tensor, reduce))
-            }
-            Collective::AllGather { input, output } => {
-                self.collective(group, name, &Call::AllGather(input, output))
-            }
-            Collective::ReduceScatter { input, output } => {
-                self.collective(group, name, &Call::ReduceScatter(input, output))
-            }
-            Collective::Broadcast { root, tensor } => {
-                self.collective(group, name, &Call::Broadcast(tensor, root))
-            }
-            Collective::AllToAll { input, input_rows, output, output_rows } => {
-                let cut = |tensor: &Tensor, rows: &[usize]| -> anyhow::Result<Vec<Tensor>> {
-                    let sizes: Vec<i64> = rows.iter().map(|&rows| rows as i64).collect();
-                    Ok(tensor.f_split_with_sizes(&sizes, 0)?)
-                };
-                let (sends, receives) = (cut(input, input_rows)?, cut(output, output_rows)?);
-                self.collective(group, name, &Call::AllToAll(&sends, &receives))
-            }
-            Collective::Barrier => self.host.run(group, collective),
-        }
+        let work = self.give(group, collective, (communicator, self.side))?;
+        Ok(Begun { work: Some((name, work)) })
+    }
+
+    fn wait(&self, begun: Begun) -> anyhow::Result<()> {
+        begun.work.map_or(Ok(()), |(name, work)| self.hold(&work, name))
     }
 
     fn sum_numbers(&self, numbers: &mut [f64]) -> anyhow::Result<()> {
@@ -330,16 +392,7 @@ impl Collectives for NcclCollectives {
 
     fn receive(&self, expected: Expected) -> anyhow::Result<Tensor> {
         let Some(Coming { tensor, work }) = expected.coming else { return self.host.receive(expected) };
-        let wait = self.nccl.cuda.begin(DEFAULT)?;
-        work.hold_default()?;
-        wait.end(DEFAULT)?;
-        let wait = Flight::of(wait);
-        let waiting = Work { name: Name::Receive, span: wait.span().clone(), beside: false };
-        self.work.borrow_mut().push(waiting);
-        self.flights.borrow_mut().push_back((Name::Receive, wait));
-        if self.device == Device::Cpu {
-            self.wait_for_all()?;
-        }
+        self.hold(&work, Name::Receive)?;
         Ok(tensor)
     }
 

@@ -24,10 +24,25 @@ pub struct LanePart {
     pub part: usize,
 }
 
-/// The parts of a world, for each group its part, and the lanes: the same on every rank. Groups of the same
-/// ranks in the same order share a part. Lanes have their own, as messages run beside collectives. Groups of one rank have
-/// none.
-pub fn of(groups: &[Group]) -> (Vec<Part>, Vec<Option<usize>>, Vec<LanePart>) {
+/// Groups whose collectives can go beside computing: gradients are reduced over them.
+const BESIDE: [GroupKind; 2] = [GroupKind::DpCp, GroupKind::Edp];
+
+/// The parts of a world.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct AllParts {
+    /// All of them, in the order in which they are made.
+    pub parts: Vec<Part>,
+    /// For each group its part.
+    pub of_groups: Vec<Option<usize>>,
+    /// For each group that has one, the part by which its collectives go beside computing.
+    pub beside: Vec<Option<usize>>,
+    /// Lanes.
+    pub lanes: Vec<LanePart>,
+}
+
+/// The parts of a world: the same on every rank. Groups of the same ranks in the same order share a part. What runs beside
+/// them has parts of its own: messages, each lane, and collectives that go beside computing. Groups of one rank have none.
+pub fn of(groups: &[Group]) -> AllParts {
     let mut parts = Parts::default();
     let mut by_ranks: BTreeMap<&[u64], usize> = BTreeMap::new();
     let all = groups.iter().find(|group| group.kind == GroupKind::World).map(|group| &group.ranks);
@@ -38,6 +53,14 @@ pub fn of(groups: &[Group]) -> (Vec<Part>, Vec<Option<usize>>, Vec<LanePart>) {
             .then(|| *by_ranks.entry(&group.ranks).or_insert_with(|| parts.add(group.ranks.clone(), !whole)));
         of_groups.push(shared);
     }
+    let mut beside_by_ranks: BTreeMap<&[u64], usize> = BTreeMap::new();
+    let beside = groups.iter().map(|group| {
+        let goes = group.ranks.len() > 1 && BESIDE.contains(&group.kind);
+        goes.then(|| {
+            *beside_by_ranks.entry(&group.ranks).or_insert_with(|| parts.add(group.ranks.clone(), true))
+        })
+    });
+    let beside = beside.collect();
     let mut lanes = Vec::new();
     for (number, group) in groups.iter().enumerate().filter(|(_, group)| group.kind == GroupKind::Pp) {
         let size = group.ranks.len();
@@ -51,7 +74,7 @@ pub fn of(groups: &[Group]) -> (Vec<Part>, Vec<Option<usize>>, Vec<LanePart>) {
             }
         }
     }
-    (parts.parts, of_groups, lanes)
+    AllParts { parts: parts.parts, of_groups, beside, lanes }
 }
 
 #[derive(Default)]
@@ -102,7 +125,8 @@ mod tests {
             group(GroupKind::Dp, &[2, 3]),
             group(GroupKind::Cp, &[0, 1]),
         ];
-        let (parts, of_groups, lanes) = of(&groups);
+        let AllParts { parts, of_groups, lanes, beside } = of(&groups);
+        assert_eq!(beside, [None; 6]);
         assert_eq!(of_groups, [Some(0), None, Some(0), Some(1), Some(2), Some(1)]);
         assert_eq!((parts[0].round, parts[1].round, parts[2].round), (None, Some(0), Some(0)));
         // Pairs of a ring of four: two splits, as each rank is in two of them.
@@ -112,8 +136,26 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_beside_computing_has_parts_of_its_own() {
+        let groups = [
+            group(GroupKind::World, &[0, 1, 2, 3]),
+            group(GroupKind::DpCp, &[0, 2]),
+            group(GroupKind::DpCp, &[1, 3]),
+            group(GroupKind::Edp, &[0, 2]),
+            group(GroupKind::Edp, &[1]),
+        ];
+        let AllParts { parts, of_groups, beside, .. } = of(&groups);
+        assert_eq!(of_groups, [Some(0), Some(1), Some(2), Some(1), None]);
+        assert_eq!(beside, [None, Some(3), Some(4), Some(3), None]);
+        let ranks: Vec<&[u64]> = parts.iter().map(|part| part.ranks.as_slice()).collect();
+        assert_eq!(ranks, [&[0, 1, 2, 3][..], &[0, 2], &[1, 3], &[0, 2], &[1, 3]]);
+        assert_eq!(rounds(&parts), 2);
+    }
+
+    #[test]
     fn a_ring_of_two_is_one_lane() {
-        let (parts, _, lanes) = of(&[group(GroupKind::Pp, &[4, 6]), group(GroupKind::Pp, &[5, 7])]);
+        let AllParts { parts, lanes, .. } =
+            of(&[group(GroupKind::Pp, &[4, 6]), group(GroupKind::Pp, &[5, 7])]);
         assert_eq!(lanes.len(), 2);
         assert_eq!(rounds(&parts), 2);
     }
