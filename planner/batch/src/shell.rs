@@ -1,9 +1,11 @@
 //! The two kinds of quoting: an allow-list for what Slurm reads, shell quotes for the rest.
+//! Beside it: what is a secret, which neither may hold.
 
-/// Parts of a variable's name that say that its value is a secret.
-const SECRET_WORDS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"];
-/// How tokens of services that training scripts talk to begin.
-const SECRET_PREFIXES: [&str; 7] = ["hf_", "nvapi-", "ghp_", "github_pat_", "sk-", "AKIA", "glpat-"];
+mod secrets;
+
+pub(crate) use secrets::{
+    gives_secret, is_secret, is_secret_option, may_be_secret, may_follow, passwords, with_secrets,
+};
 
 /// Whether Slurm reads `value` as it stands: it knows neither quotes nor escapes, and a line break would start
 /// another directive.
@@ -50,67 +52,6 @@ pub fn is_variable(name: &str) -> bool {
     (1..=128).contains(&name.len())
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-/// Whether a variable holds a secret, by its name or by how its value begins.
-pub(crate) fn is_secret(name: &str, value: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    SECRET_WORDS.iter().any(|word| name.split('_').any(|part| part == *word))
-        || SECRET_PREFIXES
-            .iter()
-            .any(|prefix| value.strip_prefix(prefix).is_some_and(|rest| is_token(prefix, rest)))
-}
-
-/// Whether a variable may hold a secret: it is known to, begins like one that is not whole yet, or has a part that looks
-/// drawn by chance. For places where leaving a harmless value out does no harm.
-pub(crate) fn may_be_secret(name: &str, value: &str) -> bool {
-    let by_chance = |part: &str| {
-        part.len() > 16
-            && part.bytes().any(|byte| byte.is_ascii_digit())
-            && part.bytes().any(|byte| byte.is_ascii_alphabetic())
-    };
-    let parts =
-        || value.split(|character: char| !character.is_ascii_alphanumeric() && !"_-".contains(character));
-    is_secret(name, value)
-        || parts()
-            .any(|part| SECRET_PREFIXES.iter().any(|prefix| part.starts_with(prefix)) || by_chance(part))
-}
-
-fn is_token(prefix: &str, rest: &str) -> bool {
-    rest.len() >= 12 && may_follow(prefix, rest)
-}
-
-/// Whether a service makes tokens of this prefix and this rest: some are of one part, and names of files and recipes
-/// begin with `hf_`, too.
-pub(crate) fn may_follow(prefix: &str, rest: &str) -> bool {
-    !matches!(prefix, "hf_" | "AKIA") || rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
-}
-
-/// Whether one word of a command line gives a secret away: `TOKEN=value`, `--api-key=value`, or a token as it stands.
-/// A value that names a variable gives nothing away.
-pub(crate) fn gives_secret(word: &str) -> bool {
-    let (name, value) = word.split_once('=').unwrap_or(("", word));
-    let name = name.trim_start_matches('-').replace(['-', '.'], "_");
-    !value.is_empty() && !value.starts_with('$') && is_secret(&name, value)
-}
-
-/// Whether an option such as `--hf-token` is followed by a secret.
-pub(crate) fn takes_secret(option: &str) -> bool {
-    option.starts_with('-')
-        && !option.contains('=')
-        && is_secret(&option.trim_start_matches('-').replace(['-', '.'], "_"), "")
-}
-
-/// Words of a command line, each with whether it gives a secret away, by itself or behind an option that takes one.
-pub(crate) fn with_secrets<'a>(
-    words: impl IntoIterator<Item = &'a str>,
-) -> impl Iterator<Item = (&'a str, bool)> {
-    let mut after_secret = false;
-    words.into_iter().map(move |word| {
-        let gives = gives_secret(word) || (after_secret && !word.starts_with(['-', '$']));
-        after_secret = takes_secret(word);
-        (word, gives)
-    })
 }
 
 /// Longest value that a script holds, in bytes.
@@ -243,51 +184,6 @@ mod tests {
         assert_eq!(components("2:left,6"), Some(vec![(2, Some("left".to_owned())), (6, None)]));
         for bad in ["", "8", "0,8", "2:,6", "2:a b,6", "x,y"] {
             assert_eq!(components(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn words_that_give_secrets_away() {
-        for secret in
-            ["HF_TOKEN=abc", "--wandb-api-key=abc", "hf_abcdefghijklmnopqrst", "x=hf_abcdefghijklmnopqrst"]
-        {
-            assert!(gives_secret(secret), "{secret}");
-        }
-        for harmless in ["HF_TOKEN=$HF_TOKEN", "--tokenizer=gpt2", "--seq-length", "key", "train.py"] {
-            assert!(!gives_secret(harmless), "{harmless}");
-        }
-        assert!(takes_secret("--hf-token") && !takes_secret("--tokenizer-type"));
-    }
-
-    #[test]
-    fn secrets() {
-        assert!(is_secret("HF_TOKEN", ""));
-        assert!(is_secret("wandb_api_key", ""));
-        assert!(is_secret("ANYTHING", "hf_abcdefghijklmnopqrst"));
-        assert!(!is_secret("RECIPE", "hf_llama3_8b_pretrain"));
-        assert!(!is_secret("TOKENIZERS_PARALLELISM", "false"));
-        assert!(!is_secret("KEYBOARD", "de"));
-    }
-
-    #[test]
-    fn what_may_be_a_secret_is_not_kept() {
-        for (name, value) in [
-            ("HF_TOKEN", ""),
-            ("ANYTHING", "hf_ab"),
-            ("WANDB", "0123456789abcdef0123456789abcdef01234567"),
-            ("PROXY", "http://user:q8sT7vQz1LpX0aYw9@proxy:3128"),
-            ("HEADER", "Bearer sk-abc"),
-        ] {
-            assert!(may_be_secret(name, value), "{name}={value}");
-        }
-        for (name, value) in [
-            ("NCCL_IB_HCA", "mlx5_0,mlx5_1,mlx5_10"),
-            ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
-            ("NCCL_TOPO_FILE", "/opt/microsoft/ndv5-topo.xml"),
-            ("UCX_TLS", "rc,sm,cuda_copy"),
-            ("TOKENIZERS_PARALLELISM", "false"),
-        ] {
-            assert!(!may_be_secret(name, value), "{name}={value}");
         }
     }
 

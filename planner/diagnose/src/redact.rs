@@ -97,10 +97,11 @@ fn safe_word(word: &str) -> (String, bool) {
     }
     // user:password@host
     if let Some((scheme, rest)) = word.split_once("://")
-        && let Some((login, host)) = rest.split_once('@')
+        && let authority = rest.split('/').next().unwrap_or(rest)
+        && let Some((login, _)) = authority.rsplit_once('@')
         && login.contains(':')
     {
-        return (format!("{scheme}://{GONE}@{host}"), false);
+        return (format!("{scheme}://{GONE}{}", &rest[login.len()..]), false);
     }
     let value = word.rsplit(['=', '/']).next().unwrap_or(word);
     for token in TOKENS {
@@ -143,6 +144,7 @@ mod tests {
             "--api-key abcdefghijklmnopqrst",
             "{\"api_key\": \"abcdefghijklmnopqrst\"}",
             "https://me:abcdefghijklmnopqrst@host/x",
+            "https://me:x@abcdefghijklmnopqrst@host/x",
             "WANDB_API_KEY: abcdefghijklmnopqrst",
             "git clone https://x/ghp_abcdefghijklmnopqrst",
         ] {

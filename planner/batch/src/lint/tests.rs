@@ -275,8 +275,31 @@ fn secrets_are_found_and_never_repeated() {
     for said in [readable(&report, "x"), serde_json::to_string(&report).unwrap()] {
         assert!(!said.contains(&token[3..]) && !said.contains(key), "{said}");
     }
+    // In URLs, and as values of options, behind a sign or as the next word.
+    for secret in [
+        "export https_proxy=http://svc:Sup3rS3cret@proxy:8080".to_owned(),
+        "curl -x \"http://svc:Sup3rS3cret!@proxy:8080\" https://host".to_owned(),
+        "uv sync --index-url=https://svc:Sup3rS3cret@pypi.corp/simple".to_owned(),
+        format!("srun python train.py --wandb_key={key}"),
+        format!("srun python train.py --wandb_key {key}"),
+        format!("srun python train.py logger.wandb.key='{key}'"),
+        "python fetch.py --password Sup3rS3cret".to_owned(),
+    ] {
+        let report = lint(job(8, &secret).as_bytes());
+        let rules: Vec<&str> = report.findings.iter().map(|finding| finding.rule.as_ref()).collect();
+        assert_eq!(rules.iter().filter(|rule| **rule == "secret-value").count(), 1, "{secret}: {rules:?}");
+        let said = readable(&report, "x");
+        assert!(!said.contains(key) && !said.contains("S3cret"), "{said}");
+    }
     // Names, placeholders, files and checks are none.
     for harmless in [
+        "export https_proxy=http://host:8080",
+        "export https_proxy=\"http://${USER}:${PASS}@host:8080\"",
+        "# export https_proxy=http://user:password@host:8080",
+        "git clone git@github.com:a/b.git",
+        "srun python train.py --text-key=content1 --pad_token endoftext",
+        "python train.py --wandb_key \"$WANDB_KEY\" --hf-token=$HF_TOKEN",
+        "srun python train.py --commit=0123456789abcdef0123456789abcdef01234567",
         "export HF_TOKEN=${HF_TOKEN}",
         "export HF_TOKEN='<TOKEN>'",
         "export HF_TOKEN_PATH=/lustre/token",

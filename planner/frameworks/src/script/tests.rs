@@ -158,9 +158,13 @@ fn secrets_stay_out() {
     let mut site = site();
     site.env.insert("HF_TOKEN".into(), "hf_supersecretvalue0000".into());
     site.env.insert("HARMLESS".into(), "hf_supersecretvalue1111".into());
+    site.env.insert("https_proxy".into(), "http://svc:supersecret!@proxy.corp:8080".into());
     site.env.insert("TRANSFORMERS_OFFLINE".into(), "1".into());
+    site.env.insert("http_proxy".into(), "http://proxy.corp:8080".into());
     let (text, findings) = script(&minimax(), &site, &body(Body::Bridge));
     assert!(!text.contains("supersecret"), "{text}");
+    assert!(text.contains(": \"${https_proxy:?"), "{text}");
+    assert!(text.contains("export http_proxy=http://proxy.corp:8080\n"), "{text}");
     assert!(text.contains(": \"${HF_TOKEN:?"), "{text}");
     assert!(text.contains("export TRANSFORMERS_OFFLINE=1\n"), "{text}");
     assert!(has_error(&findings));

@@ -2,8 +2,9 @@
 
 use super::super::notes::Notes;
 use super::super::text::{HoleKind, Text};
+use super::super::walk::Field;
 use super::{Context, clip};
-use crate::shell::{is_secret, may_follow};
+use crate::shell::{is_secret, is_secret_option, is_variable, may_follow, passwords};
 
 /// How tokens begin, how many characters follow at least, and whose they are.
 const SHAPES: &[(&str, usize, &str)] = &[
@@ -25,45 +26,43 @@ const FIX: &str =
 /// Looks for secrets.
 pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     for assigned in &context.facts.assigned {
-        let literal = assigned.value.known().is_some_and(is_value) && is_typed(&assigned.value);
-        if literal
-            && is_secret(&assigned.name, "")
-            && !is_path(&assigned.name, assigned.value.known().unwrap_or_default())
-        {
-            let (start, end) = (assigned.value.place(0), assigned.value.place(assigned.value.len()));
-            notes.hide(start, end);
-            notes.note(
-                "secret-value",
-                assigned.at,
-                end,
-                format!("the value of {} stands in the script", clip(&assigned.name)),
-                FIX.replace("NAME", &clip(&assigned.name)),
-            );
-        }
+        value(&assigned.name, &assigned.value, assigned.at, is_secret, notes);
     }
     for call in &context.facts.calls {
         for (name, field) in &call.assigns {
-            if is_secret(name, "")
-                && field.text.known().is_some_and(is_value)
-                && is_typed(&field.text)
-                && !is_path(name, field.text.known().unwrap_or_default())
-            {
-                let (start, end) = (field.text.place(0), field.text.place(field.text.len()));
-                notes.hide(start, end);
-                notes.note(
-                    "secret-value",
-                    field.at,
-                    end,
-                    format!("the value of {} stands in the script", clip(name)),
-                    FIX.replace("NAME", &clip(name)),
-                );
-            }
+            value(name, &field.text, field.at, is_secret, notes);
         }
         if call.is_own() {
             words(call, notes);
         }
     }
     shapes(context.source, notes);
+    logins(context.source, notes);
+}
+
+/// Notes the value of a name, where `is_secret` says that it is one.
+fn value(name: &str, text: &Text, at: u32, is_secret: fn(&str, &str) -> bool, notes: &mut Notes<'_>) {
+    let literal = text.known().filter(|literal| is_value(literal) && is_typed(text));
+    let (start, end) = (text.place(0), text.place(text.len()));
+    if literal.is_some_and(|literal| is_secret(name, literal)) && !notes.is_hidden(start) {
+        notes.hide(start, end);
+        notes.note(
+            "secret-value",
+            at,
+            end,
+            format!("the value of {} stands in the script", clip(name)),
+            FIX.replace("NAME", &clip(&variable(name))),
+        );
+    }
+}
+
+/// The variable that would stand in an option's place.
+fn variable(name: &str) -> String {
+    if is_variable(name) {
+        return name.to_owned();
+    }
+    let bare = name.trim_start_matches(['-', '+']);
+    bare.replace(|character: char| !character.is_ascii_alphanumeric(), "_").to_ascii_uppercase()
 }
 
 /// Whether a literal is a value rather than nothing or a thing to fill in.
@@ -78,6 +77,12 @@ fn is_typed(text: &Text) -> bool {
     text.place(last).checked_sub(text.place(0)).is_some_and(|apart| apart as usize <= last + 4)
 }
 
+/// Whether a word can be an option's name, or a field's.
+fn is_name(word: &str) -> bool {
+    (1..=80).contains(&word.len())
+        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-+_.".contains(&byte))
+}
+
 fn is_placeholder(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     ["your", "xxx", "token_here", "key_here", "changeme", "todo", "placeholder", "dummy", "***", "..."]
@@ -86,9 +91,27 @@ fn is_placeholder(text: &str) -> bool {
         || matches!(lower.as_str(), "false" | "true" | "offline" | "disabled" | "none")
 }
 
-/// Variables that name a file of secrets hold none.
-fn is_path(name: &str, value: &str) -> bool {
-    name.ends_with("FILE") || name.ends_with("PATH") || name.ends_with("DIR") || value.ends_with(".pem")
+/// Passwords of URLs, wherever they stand.
+fn logins(source: &str, notes: &mut Notes<'_>) {
+    for place in passwords(source) {
+        let password = source.get(place.clone()).unwrap_or_default();
+        let (start, end) = (place.start as u32, place.end as u32);
+        // What documents write in the place of one.
+        let is_example = matches!(password.to_ascii_lowercase().as_str(), "password" | "passwd" | "pass");
+        if is_example || is_placeholder(password) || notes.is_hidden(start) {
+            continue;
+        }
+        notes.hide(start, end);
+        notes.note(
+            "secret-value",
+            start,
+            end,
+            "the password of a URL stands in the script".to_owned(),
+            "take it out: export the variable that holds the URL in the shell that submits, and test it in the script: \
+             : \"${https_proxy:?must be exported}\""
+                .to_owned(),
+        );
+    }
 }
 
 /// Tokens that are known by their look, wherever they stand.
@@ -148,6 +171,22 @@ fn words(call: &super::super::facts::Call, notes: &mut Notes<'_>) {
                 "the key of Weights & Biases stands in the script".to_owned(),
                 "leave the login out: wandb reads WANDB_API_KEY".to_owned(),
             );
+        }
+    }
+    for (index, field) in arguments.iter().enumerate() {
+        let Some(word) = field.text.known() else { continue };
+        match word.split_once('=') {
+            Some((option, _)) if is_name(option) => {
+                let literal = field.text.slice(option.len() + 1, field.text.len());
+                value(option, &literal, field.at, is_secret_option, notes);
+            }
+            None if word.starts_with('-') && is_name(word) => {
+                let next = arguments.get(index + 1).filter(|next| !next.text.beginning().starts_with('-'));
+                if let Some(Field { text, at, .. }) = next {
+                    value(word, text, *at, is_secret_option, notes);
+                }
+            }
+            _ => {}
         }
     }
     let prints = matches!(name, "echo" | "printf")
