@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use planner::cluster::{Meant, gpu, gpus, meant_gpu};
+use planner::json::without_mark;
 use planner::{Finding, wire::PlanFile};
 use run_folder::read_bounded;
 
@@ -86,7 +87,15 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
 /// # Errors
 /// When it can't be read, is too large, or is none.
 pub fn read_json(path: &Path) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
-    serde_json::from_str(&read_text(path)?)
+    let text = read_text(path)?;
+    if text.trim().is_empty() {
+        let message = format!(
+            "this file is empty, and should be a JSON object, such as a config.json: {}",
+            path.display()
+        );
+        return Err(Failure::usage(message));
+    }
+    serde_json::from_str(&text)
         .map_err(|error| Failure::usage(format!("this is not a JSON object: {error}: {}", path.display())))
 }
 
@@ -122,6 +131,10 @@ fn read_object(
     })?;
     refuse_large(file_size(&file), field, "the file")?;
     let text = text(file, field, "the file")?;
+    if text.trim().is_empty() {
+        let message = format!("this file is empty; it should be {what}: {}", path.display());
+        return Err(Failure::finding(Finding::error(field, named, message)));
+    }
     match serde_json::from_str(&text) {
         Ok(serde_json::Value::Object(object)) => Ok(object),
         Ok(_) => Err(Failure::finding(Finding::error(
@@ -166,8 +179,9 @@ fn text(reader: impl Read, field: &str, what: &str) -> anyhow::Result<String> {
     let bytes = read_bounded(reader, MAX_INPUT_BYTES)
         .map_err(|error| Failure::environment(format!("{what} can't be read: {error}")))?;
     let Some(bytes) = bytes else { return Err(too_large(MAX_INPUT_BYTES + 1, field, what)) };
-    String::from_utf8(bytes).map_err(|error| {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
         Failure::finding(Finding::error(field, place, format!("{what} is not UTF-8 text (byte {place})")))
-    })
+    })?;
+    Ok(without_mark(&text).to_owned())
 }

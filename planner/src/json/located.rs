@@ -28,6 +28,25 @@ pub struct Located {
     pub error: Error,
 }
 
+impl Located {
+    /// The field and what is wrong with it, also where it stands in an enum whose word is a field of it
+    /// ([`super::tagged`]): what is read there says its own path within the error.
+    pub(crate) fn innermost(&self) -> (String, String) {
+        let (mut path, mut message) = (self.path.clone(), self.error.to_string());
+        while let Some((within, rest)) = message.split_once(": ") {
+            if within.contains([' ', '`', '"'])
+                || !["unknown ", "missing ", "invalid "].iter().any(|begins| rest.contains(begins))
+            {
+                break;
+            }
+            let dot = if path.is_empty() || within.starts_with('[') { "" } else { "." };
+            path = format!("{path}{dot}{within}");
+            message = rest.to_owned();
+        }
+        (path, message)
+    }
+}
+
 impl fmt::Display for Located {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         if self.path.is_empty() { self.error.fmt(f) } else { write!(f, "{}: {}", self.path, self.error) }
@@ -39,7 +58,8 @@ impl fmt::Display for Located {
 /// # Errors
 /// What is wrong with it, and at which field.
 pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, Located> {
-    let value = serde_json::from_str(text).map_err(|error| Located { path: String::new(), error })?;
+    let value = serde_json::from_str(super::without_mark(text))
+        .map_err(|error| Located { path: String::new(), error })?;
     read_value(value)
 }
 
@@ -263,7 +283,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     ) -> Result<V::Value, Error> {
         let Reader { value, place, failed } = self;
         let (word, parts) = word_of(value, words)?;
-        visitor.visit_enum(Word { word, parts, beside: false, place: &place, failed })
+        visitor.visit_enum(Word { word, parts, beside: false, closed: true, place: &place, failed })
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {

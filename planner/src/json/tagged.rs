@@ -35,7 +35,8 @@ macro_rules! tagged {
 
             impl<'de> serde::Deserialize<'de> for $name {
                 fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                    $crate::json::tagged::read(deserializer, $tag, |tagged| Words::deserialize(tagged))
+                    let closed = $crate::json::tagged::is_closed(stringify!($($serde)*));
+                    $crate::json::tagged::read(deserializer, $tag, closed, |tagged| Words::deserialize(tagged))
                 }
             }
         };
@@ -44,15 +45,23 @@ macro_rules! tagged {
 
 pub(crate) use tagged;
 
-/// What `read` makes of an object's word, which stands in the field `tag`, and of its other fields.
+/// Whether what `serde` says of an enum refuses fields that it does not know. serde itself passes over those beside a word
+/// that has no parts.
+pub(crate) fn is_closed(said: &str) -> bool {
+    said.contains("deny_unknown_fields")
+}
+
+/// What `read` makes of an object's word, which stands in the field `tag`, and of its other fields, of which there may be none
+/// beside a word that has no parts when it is `closed`.
 pub(crate) fn read<'de, T, D: Deserializer<'de>>(
     deserializer: D,
     tag: &'static str,
+    closed: bool,
     read: impl for<'a> FnOnce(Tagged<'a>) -> Result<T, Error>,
 ) -> Result<T, D::Error> {
     let mut fields: Map<String, Value> = serde::Deserialize::deserialize(deserializer)?;
     let word = fields.remove(tag).ok_or_else(|| D::Error::missing_field(tag))?;
-    located::read_tagged(word, fields, read).map_err(D::Error::custom)
+    located::read_tagged(word, fields, closed, read).map_err(D::Error::custom)
 }
 
 #[cfg(test)]
@@ -96,7 +105,6 @@ mod tests {
     fn what_is_read_and_written_is_what_serde_reads_and_writes() {
         for text in [
             r#"{"kind":"plain"}"#,
-            r#"{"kind":"plain","more":1}"#,
             r#"{"kind":"two_fields","first":1}"#,
             r#"{"first":1,"second":"x","kind":"two_fields"}"#,
             r#"{"kind":"two_fields","second":"x"}"#,
@@ -126,5 +134,6 @@ mod tests {
         insta::assert_snapshot!(error(r#"{"kind":"other","ranks":[1,"x"]}"#), @r#"ranks[1]: invalid type: string "x", expected u64"#);
         insta::assert_snapshot!(error(r#"{"kind":"nobody"}"#), @"unknown variant `nobody`, expected one of `plain`, `two_fields`, `other`");
         insta::assert_snapshot!(error(r#"{"first":1}"#), @"missing field `kind`");
+        insta::assert_snapshot!(error(r#"{"kind":"plain","more":1}"#), @"more: unknown field `more`, there are no fields");
     }
 }

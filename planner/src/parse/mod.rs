@@ -11,6 +11,7 @@ pub(crate) use spellings::holding;
 use serde_json::Value;
 
 use crate::finding::{Finding, clip, nearest_names};
+use crate::json::{Located, without_mark};
 use crate::wire::{PlanFile, Setting};
 
 /// Largest plan file that is read, in bytes. A config.json is some 10 KB.
@@ -28,6 +29,7 @@ pub fn parse_plan(text: &str) -> Result<PlanFile, Vec<Finding>> {
         );
         return Err(vec![Finding::error("", text.len() as u64, message)]);
     }
+    let text = without_mark(text);
     let mut root = match unambiguous::json(text) {
         Ok(root) => root,
         Err(error) => return Err(vec![no_json(text, &error)]),
@@ -47,7 +49,7 @@ pub fn parse_plan(text: &str) -> Result<PlanFile, Vec<Finding>> {
         Ok(file) if spelled.refusals.is_empty() => Ok(PlanFile { remarks: spelled.remarks, ..file }),
         Ok(_) => Err(spelled.refusals),
         Err(wrong) => {
-            let finding = explain(&spelled.root, &wrong.path, &wrong.error);
+            let finding = explain(&spelled.root, &wrong);
             spelled.refusals.push(finding);
             Err(spelled.refusals)
         }
@@ -55,6 +57,10 @@ pub fn parse_plan(text: &str) -> Result<PlanFile, Vec<Finding>> {
 }
 
 fn no_json(text: &str, error: &serde_json::Error) -> Finding {
+    if text.trim().is_empty() {
+        let message = r#"the plan file is empty; write a plan, such as {"version": 1, "model": {"preset": "llama-3-70b"}, "cluster": {"gpu": "h100-sxm", "nodes": 8}}"#;
+        return Finding::error("", "", message).rule("a plan file is one JSON object");
+    }
     let (message, rule) = if error.is_data() {
         (format!("the plan file can't be read: {error}"), "plan file, version 1")
     } else {
@@ -80,8 +86,9 @@ fn list_for_object(root: &Value) -> Option<Finding> {
     })
 }
 
-fn explain(root: &Value, path: &str, error: &serde_json::Error) -> Finding {
-    let message = error.to_string();
+fn explain(root: &Value, wrong: &Located) -> Finding {
+    let (path, message) = wrong.innermost();
+    let path = path.as_str();
     let quoted = quoted(&message);
     if let (Some(unknown), true) = (quoted.first(), message.starts_with("unknown field")) {
         // The path ends in the unknown field itself.
@@ -142,8 +149,7 @@ fn quoted(message: &str) -> Vec<String> {
 
 /// The value at a path such as `layout.tp`, shortened.
 fn lookup(root: &Value, path: &str) -> Value {
-    let found = path.split('.').filter(|part| !part.is_empty()).try_fold(root, |at, part| at.get(part));
-    match found {
+    match spellings::at(root, path) {
         Some(value @ (Value::Null | Value::Bool(_) | Value::Number(_))) => value.clone(),
         Some(Value::String(text)) => Value::String(clip(text)),
         Some(other) => Value::String(clip(&other.to_string())),
@@ -198,7 +204,8 @@ mod tests {
 
     #[test]
     fn garbage_is_said_to_be_no_json() {
-        check("", "", "not JSON", &[]);
+        check("", "", "the plan file is empty; write a plan, such as {", &[]);
+        check("\u{feff} \n", "", "the plan file is empty", &[]);
         check("hello", "", "not JSON", &[]);
         check("{\"version\":1", "", "not JSON", &[]);
         check(&"[".repeat(100_000), "", "recursion limit exceeded", &[]);
@@ -223,6 +230,88 @@ mod tests {
             r#"{"version":1,"model":{"hf_config":{"a":[{"b":1,"b":2}],"a":3}},"cluster":{"gpu":"h100-sxm"}}"#;
         let config = parse_plan(text).unwrap().model.hf_config.unwrap();
         assert_eq!(Value::Object(config), serde_json::json!({"a": 3}));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_passed_over() {
+        let text = format!("\u{feff}{{{MODEL}}}");
+        assert_eq!(parse_plan(&text).unwrap(), parse_plan(&text[3..]).unwrap());
+    }
+
+    #[test]
+    fn a_failed_gpu_is_named_in_one_way() {
+        let failed = |entry: &str| {
+            format!(
+                r#"{{"version":1,"model":{{"preset":"llama-3-8b"}},"cluster":{{"gpu":"h100-sxm","failed":[{entry}]}}}}"#
+            )
+        };
+        for entry in [
+            r#"{"node":3}"#,
+            r#"{"node":0,"gpu":0,"rank":100}"#,
+            r#"{"rank":1,"tp":0}"#,
+            r#"{"dp":0,"cp":0,"pp":0}"#,
+            "{}",
+            r#""node3""#,
+            "3",
+            "[0,1]",
+            "null",
+        ] {
+            check(
+                &failed(entry),
+                "cluster.failed[0]",
+                r#"write one of {"node": 3, "gpu": 0}, {"rank": 24}"#,
+                &[],
+            );
+            let said = &parse_plan(&failed(entry)).unwrap_err()[0].message;
+            assert!(
+                said.contains(&format!("is `{}`", entry.trim_matches('"'))) || entry.starts_with('{'),
+                "{said}"
+            );
+        }
+        check(
+            &failed(r#"{"node":0,"gpu":-1}"#),
+            "cluster.failed[0].gpu",
+            "is `-1`; write a whole number, 0 or more",
+            &[],
+        );
+        check(&failed(r#"{"node":0,"gpu":0,"nod":1}"#), "cluster.failed[0].nod", "mean `node`", &["node"]);
+        let read = |entry: &str| parse_plan(&failed(entry)).unwrap().cluster.failed;
+        assert_eq!(read(r#"{"node":"2","gpu":1.0}"#), read(r#"{"node":2,"gpu":1}"#));
+        assert_eq!(read(r#"{"rank":3,"node":null}"#), read(r#"{"rank":3}"#));
+    }
+
+    #[test]
+    fn no_object_takes_a_field_that_it_does_not_know() {
+        let mut whole: Value = serde_json::from_str(&format!("{{{MODEL}}}")).unwrap();
+        for (field, value) in [
+            ("cluster.failed", serde_json::json!([{"rank": 0}])),
+            (
+                "run.data",
+                serde_json::json!({"kind": "blend", "parts": [{"weight": 1.0, "data": {"kind": "synthetic"}}]}),
+            ),
+            ("run.evaluation", serde_json::json!({"data": {"kind": "synthetic"}})),
+        ] {
+            crate::parse::spellings::put(&mut whole, field, value);
+        }
+        for section in Setting::objects().skip(1) {
+            if spellings::at(&whole, section).is_none() {
+                spellings::put(&mut whole, section, serde_json::json!({}));
+            }
+        }
+        let within = [
+            "cluster.failed[0]",
+            "run.data",
+            "run.data.parts[0]",
+            "run.data.parts[0].data",
+            "run.evaluation.data",
+        ];
+        for place in Setting::objects().chain(within) {
+            let mut with = whole.clone();
+            let field = format!("{place}.zzz_unknown");
+            assert!(spellings::put(&mut with, &field, 1.into()), "{field}");
+            let said = parse_plan(&with.to_string()).expect_err(place);
+            assert!(said[0].message.contains("`zzz_unknown` is not a field"), "{field}: {said:?}");
+        }
     }
 
     #[test]

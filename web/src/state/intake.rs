@@ -47,6 +47,7 @@ pub fn check_size(size: u64) -> Result<(), Finding> {
 /// Findings that say what the text is not.
 pub fn read(text: &str) -> Result<Intake, Vec<Finding>> {
     check_size(text.len() as u64).map_err(|finding| vec![finding])?;
+    let text = planner::json::without_mark(text);
     if text.trim().is_empty() {
         return Err(vec![Finding::error(
             FIELD,
@@ -94,6 +95,7 @@ mod tests {
         assert!(matches!(read(r#"{"model_type": "llama"}"#), Ok(Intake::Config(_))));
         let plan = r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu"}}"#;
         assert!(matches!(read(plan), Ok(Intake::Plan(_))), "{:?}", read(plan));
+        assert_eq!(read(&format!("\u{feff}{plan}")), read(plan));
     }
 
     #[test]

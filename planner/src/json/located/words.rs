@@ -10,7 +10,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Map, Value};
 
-use super::{Located, Place, Reader, noted, unlike};
+use super::{Located, Place, Reader, note, noted, unlike};
 
 /// A word and its parts.
 pub(super) struct Word<'a> {
@@ -18,6 +18,8 @@ pub(super) struct Word<'a> {
     pub(super) parts: Option<Value>,
     /// Whether the parts stood beside the word, as fields of the same object.
     pub(super) beside: bool,
+    /// Whether a word that has no parts may have no fields beside it.
+    pub(super) closed: bool,
     pub(super) place: &'a Place<'a>,
     pub(super) failed: &'a OnceCell<String>,
 }
@@ -38,7 +40,15 @@ impl<'de> VariantAccess<'de> for Word<'_> {
     fn unit_variant(self) -> Result<(), Error> {
         match self.parts {
             None => Ok(()),
-            Some(_) if self.beside => Ok(()),
+            Some(Value::Object(fields)) if self.beside => {
+                match fields.keys().next().filter(|_| self.closed) {
+                    None => Ok(()),
+                    Some(name) => {
+                        note(&Place::Field(self.place, name), self.failed);
+                        Err(Error::unknown_field(name, &[]))
+                    }
+                }
+            }
             Some(_) => Err(Error::custom(format_args!("`{}` is a word that has no parts", self.word))),
         }
     }
@@ -99,10 +109,11 @@ impl<'de> Deserializer<'de> for Tagged<'_> {
     }
 }
 
-/// What `read` finds in a word and the fields beside it.
+/// What `read` finds in a word and the fields beside it; `closed` when there may be none beside a word that has no parts.
 pub(crate) fn read_tagged<T>(
     word: Value,
     fields: Map<String, Value>,
+    closed: bool,
     read: impl for<'a> FnOnce(Tagged<'a>) -> Result<T, Error>,
 ) -> Result<T, Located> {
     let failed = OnceCell::new();
@@ -110,7 +121,7 @@ pub(crate) fn read_tagged<T>(
     let read = match word {
         Value::String(word) => {
             let parts = Some(Value::Object(fields));
-            read(Tagged(Word { word, parts, beside: true, place: &place, failed: &failed }))
+            read(Tagged(Word { word, parts, beside: true, closed, place: &place, failed: &failed }))
         }
         other => Err(unlike(&other, &"a word")),
     };

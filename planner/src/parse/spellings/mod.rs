@@ -22,7 +22,8 @@ use crate::wire::{PlanFile, Remark};
 pub(super) use fields::of as fields;
 use names::Meaning;
 pub(super) use numbers::wanted;
-use place::{at, fold, put, take};
+pub(super) use place::{at, put};
+use place::{fold, take};
 
 /// Rounds in which names are put in their place: a section may hold another that people name in their own way.
 const ROUNDS: usize = 4;
@@ -66,7 +67,8 @@ pub(super) fn read(spelled: &mut Spelled) -> Result<PlanFile, Located> {
             Ok(file) => return Ok(file),
             Err(wrong) => wrong,
         };
-        if !numbers::taken(spelled, &wrong.path, &wrong.error.to_string()) {
+        let (path, message) = wrong.innermost();
+        if !numbers::taken(spelled, &path, &message) {
             return Err(wrong);
         }
     }

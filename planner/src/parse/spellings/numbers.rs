@@ -148,6 +148,12 @@ pub(in crate::parse) fn wanted(message: &str, path: &str) -> Option<&'static str
         "deadline_days" => return Some("a number of days, such as 30"),
         _ => {}
     }
+    // An entry of the list, not one of its fields.
+    if path.starts_with("cluster.failed[") && path.ends_with(']') {
+        return Some(
+            r#"one of {"node": 3, "gpu": 0}, {"rank": 24} and {"dp": 3, "cp": 0, "pp": 0, "tp": 0}, with nothing beside it"#,
+        );
+    }
     let kinds = [
         ("expected u64", "a whole number"),
         ("expected u32", "a whole number"),
@@ -160,6 +166,9 @@ pub(in crate::parse) fn wanted(message: &str, path: &str) -> Option<&'static str
         ("untagged enum Choose", "all, or a list of what is left open, such as [\"tp\", \"pp\"]"),
         ("expected internally tagged enum", "an object with its kind, such as {\"kind\": \"synthetic\"}"),
     ];
+    if message.contains("integer `-") && message.contains("expected u") {
+        return Some("a whole number, 0 or more");
+    }
     kinds.iter().find(|(expected, _)| message.contains(expected)).map(|(_, words)| *words)
 }
 
