@@ -86,6 +86,28 @@ fn collect(call: &Call, found: &mut Vec<(Field, Harm)>) {
         "rm" | "rmdir" | "unlink" | "shred" => all(&operands, Harm::Removed),
         "mv" | "rename" => all(&operands, Harm::Moved),
         "truncate" => all(&operands, Harm::Overwritten),
+        // What the other side lacks goes; with the second option, what was sent.
+        "rsync" if words.iter().any(|field| deletes(field.text.beginning())) => {
+            all(operands.last().copied().as_slice(), Harm::Removed);
+        }
+        "rsync" if has(&["--remove-source-files"]) => {
+            all(operands.split_last().map_or(&[], |(_, sources)| sources), Harm::Removed);
+        }
+        "rclone" if operands.first().is_some_and(|field| field.is("sync")) => {
+            all(operands.last().copied().as_slice(), Harm::Removed);
+        }
+        "rclone"
+            if ["delete", "purge"]
+                .iter()
+                .any(|verb| operands.first().is_some_and(|field| field.is(verb))) =>
+        {
+            all(operands.get(1..).unwrap_or_default(), Harm::Removed);
+        }
+        "aws" | "gsutil" | "gcloud"
+            if has(&["rm"]) || has(&["--delete", "--delete-unmatched-destination-objects"]) =>
+        {
+            all(operands.last().copied().as_slice(), Harm::Removed);
+        }
         "cp" | "install" | "rsync" | "ln" => all(operands.last().copied().as_slice(), Harm::Overwritten),
         "tee" if !has(&["-a", "--append"]) => all(&operands, Harm::Overwritten),
         "sed" | "perl" if words.iter().any(|field| field.text.beginning().starts_with("-i")) => {
@@ -106,6 +128,11 @@ fn collect(call: &Call, found: &mut Vec<(Field, Harm)>) {
     }
     let truncated = call.redirects.iter().filter(|(kind, _)| *kind == RedirectKind::Write);
     found.extend(truncated.map(|(_, field)| (field.clone(), Harm::Overwritten)));
+}
+
+/// Whether an option of rsync has it delete what the other side lacks: `--delete`, `--delete-after`, `--del`.
+fn deletes(option: &str) -> bool {
+    option == "--del" || option.starts_with("--delete")
 }
 
 #[cfg(test)]
@@ -130,6 +157,16 @@ mod tests {
         check("srun bash -c 'cd \"$1\"\nrm -rf out' bash /w\n", &[(2, "out", Removed)]);
         check("srun rm -r a\nuv venv --clear .venv\n", &[(1, "a", Removed), (2, ".venv", Removed)]);
         check("sed -i s/a/b/ conf; find old -delete\n", &[(1, "conf", Overwritten), (1, "old", Removed)]);
+        check("rsync -a --delete /tmp/x/ /lustre/a/\n", &[(1, "/lustre/a/", Removed)]);
+        check("rsync -a --delete-after --exclude=x /x/ host:/a/\n", &[(1, "host:/a/", Removed)]);
+        check("rsync -a --remove-source-files /a/ /b/\n", &[(1, "/a/", Removed)]);
+        check("rsync -a /x/ /lustre/a/\n", &[(1, "/lustre/a/", Overwritten)]);
+        check(
+            "rclone sync /x remote:a; rclone purge remote:b\n",
+            &[(1, "remote:a", Removed), (1, "remote:b", Removed)],
+        );
+        check("aws s3 sync /x s3://a --delete\n", &[(1, "s3://a", Removed)]);
+        check("aws s3 sync /x s3://a\n", &[]);
         check("T=\"\n  exec 9> lock\n\"\nsrun bash -c \"$T\"\n", &[(2, "lock", Overwritten)]);
     }
 

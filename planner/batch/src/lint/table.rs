@@ -240,6 +240,11 @@ const RULES: &[Rule] = &[
         "a job that is queued again then begins anew, and another job's work may lie there, too",
     ),
     rule(
+        "removes-root",
+        Severity::Error,
+        "a variable that is not set is empty, and what is left of the path is the root folder",
+    ),
+    rule(
         "overwrites-output",
         Severity::Warning,
         "Slurm starts a job again after a node failed, and what was trained until then is lost",

@@ -359,6 +359,31 @@ fn what_a_requeue_takes_away() {
     check(&job(8, &format!("OUT=/lustre/runs\nrm -rf \"$OUT/a\"/*\n{run}")), &["removes-checkpoints"]);
     check(&job(8, &format!("set -e\nrm -rf /lustre/runs/b\n{run}")), &[]);
     check(&job(8, &format!("set -e\n{run}\nrm -rf /lustre/runs/a")), &[]);
+    check(&job(8, &format!("rsync -a --delete /tmp/x/ /lustre/ckpt/\n{run}")), &["removes-checkpoints"]);
+    check(&job(8, &format!("rsync -a /tmp/x/ /lustre/ckpt/\n{run}")), &[]);
+    // A path of which nothing may be left.
+    for bad in
+        ["rm -rf $CKPT_DIR/*", "rm -rf \"$A$B\"/", "find \"$A/\" -delete", "rsync -a --delete /tmp/x/ $A/"]
+    {
+        check(&job(8, &format!("set -e\n{bad}\n{run}")), &["removes-root"]);
+    }
+    let report = lint(job(8, &format!("set -e\nrm -rf $CKPT_DIR/*\n{run}")).as_bytes());
+    let said = &report.findings[0].message;
+    assert!(said.contains("CKPT_DIR is set nowhere") && said.contains("$CKPT_DIR/* is /*"), "{said}");
+    for good in [
+        "A=/lustre/a\nrm -rf $A/*",
+        "set -u\nrm -rf $A/*",
+        "rm -rf ${A:?}/*",
+        ": \"${A:?}\"\nrm -rf $A/*",
+        "if [ -n \"$A\" ]; then rm -rf \"$A\"/*; fi",
+        "rm -rf $HOME/*",
+        "rm -rf $A/x",
+        "source site.sh\nrm -rf $A/*",
+        "A=$1\nrm -rf $A/*",
+    ] {
+        let rules = broken(&job(8, &format!("{good}\n{run}")));
+        assert!(!rules.contains(&"removes-root"), "{good}: {rules:?}");
+    }
     // Logs.
     check(
         &requeued("set -o pipefail\nsrun python train.py 2>&1 | tee /lustre/logs/train.log"),

@@ -2,7 +2,9 @@
 
 use super::super::notes::Notes;
 use super::super::removals::{self, Harm};
-use super::Context;
+use super::super::text::{HOLE, HoleKind, Text};
+use super::{Context, clip};
+use crate::shell::is_variable;
 
 /// Parts of names of folders in which frameworks keep what they go on from.
 const CHECKPOINTS: [&str; 3] = ["nemo_experiments", "checkpoint", "ckpt"];
@@ -28,6 +30,23 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let saved = saved(context);
     for (field, harm) in removals::of(context.facts) {
         let path = field.text.shown();
+        if harm != Harm::Overwritten
+            && let Some(unset) = becomes_root(context, &field.text)
+        {
+            notes.note(
+                "removes-root",
+                field.at,
+                field.end,
+                format!(
+                    "{0} is set nowhere in this script: where it is not exported either, {path} is {1}, and all that you may \
+                     remove on this machine goes",
+                    clip(&unset.0),
+                    unset.1
+                ),
+                format!("write ${{{}:?}}, which ends the script where it is not set", clip(&unset.0)),
+            );
+            continue;
+        }
         let lower = path.to_ascii_lowercase();
         let is_saved = || {
             let folder = path.trim_end_matches("/*").trim_end_matches('/');
@@ -49,6 +68,38 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             );
         }
     }
+}
+
+/// The variable that nothing in the script sets or tests, and the path that is left without it, when that is the root folder or all in it.
+fn becomes_root(context: &Context<'_>, path: &Text) -> Option<(String, String)> {
+    let left: Vec<u8> = path.bytes().iter().copied().filter(|byte| *byte != HOLE).collect();
+    let left = String::from_utf8(left).ok().filter(|left| {
+        left.starts_with('/') && matches!(left.trim_matches('/'), "" | "*" | "." | ".*" | "**" | "{*,.*}")
+    })?;
+    let facts = context.facts;
+    let given = |name: &str| {
+        facts.sources
+            || facts.sets(name)
+            || !is_variable(name)
+            || matches!(name, "HOME" | "PWD" | "OLDPWD")
+            || name.starts_with("SLURM")
+            || facts.uses.iter().any(|used| used.name == name && used.safe)
+    };
+    let tested = |name: &str| {
+        let mut tests = facts.calls.iter().filter(|call| matches!(call.name(), "[" | "[[" | "test"));
+        tests.any(|call| {
+            call.fields.iter().any(|field| field.text.holes().any(|(_, hole)| &*hole.name == name))
+        })
+    };
+    let mut first = None;
+    for (at, hole) in path.holes() {
+        let known = hole.kind != HoleKind::Variable || given(&hole.name) || tested(&hole.name);
+        if known || facts.is_set('u', at) {
+            return None;
+        }
+        first.get_or_insert_with(|| hole.name.to_string());
+    }
+    first.map(|name| (name, left))
 }
 
 /// Folders that commands of this script save into, and where these commands stand.
