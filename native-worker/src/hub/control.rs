@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use planner::Plan;
-use planner::wire::{GoingOn, PlanFile, ProcessId, RunInfo, RunState};
+use planner::wire::{GoingOn, PlanFile, ProcessId, RunInfo, RunState, SparesBy};
 use tokio::io::AsyncWriteExt;
 
 use super::{Hub, slurm};
@@ -36,7 +36,7 @@ pub async fn start(hub: Arc<Hub>, plan: PlanFile, going_on: GoingOn) -> Result<S
             .collect();
         return Err(format!("The plan can't be run. {}", errors.join("; ")));
     };
-    if let Some(why) = going_on.refusal(known.run.checkpoint.is_some(), going_on.spares) {
+    if let Some(why) = going_on.refusal(known.run.checkpoint.is_some(), going_on.spares, SparesBy::Gpus) {
         return Err(format!("The run can't be started so. {why}"));
     }
     let id = new_id().map_err(|error| format!("{error:#}"))?;

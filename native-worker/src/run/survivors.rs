@@ -4,7 +4,7 @@
 use planner::recovery::Standing;
 use planner::run::{RankEnd, killed, lost};
 use planner::startable::startable;
-use planner::wire::{Exited, GoingOn, MachineFacts, PlanFile, Recovered, Recovering, Verdict};
+use planner::wire::{Exited, GoingOn, MachineFacts, PlanFile, Recovered, Recovering, SparesBy, Verdict};
 use planner::{Plan, Severity};
 use run_folder::{Checkpoints, RunFolder, unix_ms};
 use serde::Serialize;
@@ -71,7 +71,9 @@ impl Survivors {
     ) -> anyhow::Result<Option<Survivors>> {
         let plan = &standing.plan;
         let word = asked.on_failure.name();
-        if let Some(why) = asked.refusal(plan.run.checkpoint.is_some(), standing.free().len() as u64) {
+        let spares_by = if ground.is_here() { SparesBy::Gpus } else { SparesBy::Allocation };
+        let stand_by = standing.free().len() as u64;
+        if let Some(why) = asked.refusal(plan.run.checkpoint.is_some(), stand_by, spares_by) {
             return Err(Failure::usage(why));
         }
         if asked.stops() {

@@ -66,8 +66,8 @@ impl GoingOn {
     }
 
     /// Why a run can't be asked for this, if it can't, in a sentence. `saves` says whether its plan saves checkpoints, `stand_by` how many
-    /// GPUs there are beside its own: the spares, or what an allocation has more.
-    pub fn refusal(&self, saves: bool, stand_by: u64) -> Option<String> {
+    /// GPUs there are beside its own: the spares, or what an allocation has more; `spares_by` how people say that.
+    pub fn refusal(&self, saves: bool, stand_by: u64, spares_by: SparesBy) -> Option<String> {
         let word = self.on_failure.name();
         let GoingOn { spares, max_recoveries, .. } = *self;
         if spares > Self::MOST_SPARES {
@@ -88,15 +88,41 @@ impl GoingOn {
                 "spares: {spares} stand by for a run that goes on after a failure, and this one ends; set on-failure to spare, drop or \
                  ntp, or spares to 0"
             )),
-            (OnFailure::Spare, _, 0) => Some(
-                "on-failure: spare needs spares; say how many GPUs beside the plan's stand by, as spares 1"
-                    .to_owned(),
-            ),
+            (OnFailure::Spare, _, 0) => {
+                Some(format!("on-failure: spare needs spares; {}", spares_by.advice()))
+            }
             _ if !saves => Some(format!(
                 "on-failure: {word} goes on from checkpoints, and this plan saves none; say how often it shall, as \
                  run.checkpoint.every_steps 100"
             )),
             _ => None,
+        }
+    }
+}
+
+/// How people say that GPUs stand by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SparesBy {
+    /// GPUs of the machine that a run is on, by an option of `shardplan run` or on the page.
+    Gpus,
+    /// Nodes that a script asks Slurm for, by an option of `shardplan script` or on the page.
+    Nodes,
+    /// Nodes that an allocation has beside the plan's.
+    Allocation,
+}
+
+impl SparesBy {
+    fn advice(self) -> &'static str {
+        match self {
+            SparesBy::Gpus => {
+                "say how many GPUs beside the plan's stand by: --spares 1, or Spares on the page"
+            }
+            SparesBy::Nodes => {
+                "say how many nodes beside the plan's stand by: --spare-nodes 1, or Nodes that stand by on the page"
+            }
+            SparesBy::Allocation => {
+                "this allocation has no node beside the plan's: ask Slurm for one more, or for a plan of fewer nodes"
+            }
         }
     }
 }
@@ -163,7 +189,7 @@ mod tests {
     #[test]
     fn what_can_not_be_asked_for_is_said() {
         let asked = |on_failure, spares| GoingOn { on_failure, spares, max_recoveries: 3 };
-        let said = |asked: GoingOn, saves| asked.refusal(saves, asked.spares);
+        let said = |asked: GoingOn, saves| asked.refusal(saves, asked.spares, SparesBy::Gpus);
         for (going_on, saves) in [
             (GoingOn::STOP, false),
             (asked(OnFailure::Ntp, 0), true),
@@ -173,7 +199,7 @@ mod tests {
             assert_eq!(said(going_on, saves), None, "{going_on:?}");
         }
         // An allocation with more nodes than the plan's has spares that nobody counted.
-        assert_eq!(asked(OnFailure::Spare, 0).refusal(true, 4), None);
+        assert_eq!(asked(OnFailure::Spare, 0).refusal(true, 4, SparesBy::Allocation), None);
         for (going_on, saves, part) in [
             (asked(OnFailure::Stop, 1), true, "this one ends"),
             (asked(OnFailure::Spare, 0), true, "spare needs spares"),

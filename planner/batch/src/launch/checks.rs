@@ -4,7 +4,7 @@ use super::options::{Mode, Task};
 use super::writer::Writer;
 use crate::shell;
 use planner::finding::Finding;
-use planner::wire::GoingOn;
+use planner::wire::{GoingOn, SparesBy};
 
 impl Writer<'_> {
     /// What can be said of the site.
@@ -135,10 +135,13 @@ impl Writer<'_> {
         let spares = asked.spares.saturating_add(options.spare_nodes);
         let saves = self.plan.run.checkpoint.is_some();
         let possible = self.can_go_on();
-        let why = GoingOn { spares, ..asked }.refusal(saves, spares).or_else(|| {
-            let only = "only Shardplan's worker goes on in its allocation, in a plain batch job of mode srun without a container";
-            (!possible).then(|| only.to_owned())
-        });
+        // First what no other value of these options would change.
+        let only = "only Shardplan's worker goes on in its allocation, in a plain batch job of mode srun without a container";
+        let why = if possible {
+            GoingOn { spares, ..asked }.refusal(saves, spares, SparesBy::Nodes)
+        } else {
+            Some(only.to_owned())
+        };
         if let Some(why) = why {
             self.refuse_option("on_failure", asked.on_failure.name().to_owned(), &why);
         }

@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 use planner::finding::Severity;
 use planner::startable::startable;
-use planner::wire::{Answer, Verdict};
+use planner::wire::{Answer, SparesBy, Verdict};
 
 use crate::findings::{FindingList, coded, said};
 use crate::format;
@@ -49,7 +49,7 @@ pub fn StartCard() -> impl IntoView {
         let asked = going_on.get();
         let saves =
             store.resolved.with(|plan| plan.as_ref().is_some_and(|plan| plan.run.checkpoint.is_some()));
-        asked.refusal(saves, asked.spares)
+        asked.refusal(saves, asked.spares, SparesBy::Gpus)
     });
     let start = move |_| {
         if let Some(plan) = executed.get_untracked() {

@@ -227,4 +227,7 @@ fn what_can_not_go_on_in_its_allocation_is_refused() {
     refused(&saving(), &bare, &ScriptOptions { mode: Mode::Torchrun, ..drop() }, "mode srun");
     refused(&saving(), &bare, &ScriptOptions { array: Some("0-3".into()), ..drop() }, "plain batch job");
     refused(&saving(), &bare, &ScriptOptions { body: Body::Mlm, ..drop() }, "Shardplan's worker");
+    // What no other value would change is said first.
+    refused(&tiny(), &bare, &ScriptOptions { body: Body::Bridge, ..drop() }, "Shardplan's worker");
+    refused(&saving(), &bare, &going_on(OnFailure::Spare, 0), "--spare-nodes 1");
 }
