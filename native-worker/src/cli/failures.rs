@@ -25,7 +25,7 @@ pub struct Failures {
     #[arg(long = "rate")]
     rates: Vec<f64>,
     /// Draws for each row
-    #[arg(long, default_value_t = DRAWS, value_parser = whole(0..=u64::MAX))]
+    #[arg(long, default_value_t = DRAWS, value_parser = whole(1..=u64::MAX))]
     draws: u64,
     /// The most power that GPUs of a reduced group are given, over their design power: 1 for none, 1.3 at most, beyond which nothing was
     /// measured
@@ -61,6 +61,9 @@ struct Report {
     draws: u64,
     seed: u64,
     points: Vec<StudyPoint>,
+    /// Where a size was asked for that the plan's replicas can't have: which was taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 impl Failures {
@@ -96,14 +99,50 @@ impl Failures {
         let rate = self.rates.first().copied().unwrap_or(RATE);
         let points = sweep(&plan, against, &values, (rate, boost), (self.draws, SEED));
         let study = Study::of(&plan, boost);
+        let notes = others_than_asked(against, &values, &points, &study);
         if json {
             let version = planner::wire::VERSION;
-            report::print_json(&Report { version, study, against, draws: self.draws, seed: SEED, points })?;
+            report::print_json(&Report {
+                version,
+                study,
+                against,
+                draws: self.draws,
+                seed: SEED,
+                points,
+                notes,
+            })?;
         } else {
+            notes.iter().for_each(|note| report::notice(note));
             report::print(&readable(&study, &points))?;
         }
         Ok(Exit::Yes)
     }
+}
+
+/// How many draws there were, in words.
+fn drawn(points: &[StudyPoint]) -> String {
+    let draws = || points.iter().map(|point| point.draws);
+    match (draws().min(), draws().max()) {
+        (Some(least), Some(most)) if least != most => {
+            format!("{} to {}", text::thousands(least), text::thousands(most))
+        }
+        (_, most) => text::thousands(most.unwrap_or_default()),
+    }
+}
+
+/// A sentence for each size that was asked for and is not the one that is answered for.
+fn others_than_asked(against: Against, values: &[f64], points: &[StudyPoint], study: &Study) -> Vec<String> {
+    let replica = study.domain * study.domains_per_replica;
+    let said = values.iter().zip(points).filter_map(|(&value, point)| {
+        let (taken, what) = match against {
+            Against::Rate => return None,
+            Against::Gpus => (point.gpus, format!("a cluster has whole replicas, of {replica} GPUs each")),
+            Against::Domain => (point.domain, "a group has a whole number of GPUs".to_owned()),
+        };
+        (taken as f64 != value)
+            .then(|| format!("{value} GPUs were asked for, and {taken} are answered for: {what}"))
+    });
+    said.collect()
 }
 
 fn readable(study: &Study, points: &[StudyPoint]) -> String {
@@ -138,8 +177,8 @@ fn readable(study: &Study, points: &[StudyPoint]) -> String {
             text::thousands(point.gpus),
             point.domain.to_string(),
             percent(point.rate),
-            percent(point.availability),
-            percent(point.drop_exact),
+            percent(point.whole_domains()),
+            percent(lost.drop),
             percent(lost.drop_packed),
             percent(lost.nonuniform),
             percent(lost.nonuniform_boosted),
@@ -148,8 +187,10 @@ fn readable(study: &Study, points: &[StudyPoint]) -> String {
     }));
     out.push_str(&text::table(&rows));
     out.push_str(&format!(
-        "\nBoosted: up to {:.2} times the power for GPUs of reduced groups, which makes them {:.1} % faster; energy is of a token\n\n\
+        "\nMeans of {} draws for each row, the same for all columns\n\
+         Boosted: up to {:.2} times the power for GPUs of reduced groups, which makes them {:.1} % faster; energy is of a token\n\n\
          For a step to keep its batch, spare groups that stand by, and the share of all GPUs that are idle for it\n\n",
+        drawn(points),
         study.boost.power,
         (study.boost.speed - 1.0) * 100.0
     ));

@@ -121,13 +121,22 @@ pub struct StudyPoint {
     pub domain: u64,
     /// Share of domains without a failed GPU, exact.
     pub availability: f64,
-    /// Expected share lost when affected replicas are left out where they stand, exact.
+    /// Expected share lost when affected replicas are left out where they stand, exact. To be held against what is drawn, not to
+    /// stand in a row with it: the draws have it in [`Losses::drop`].
     pub drop_exact: f64,
-    /// Means over the draws.
+    /// Draws: as many as were asked for, or as the size of the cluster allows.
+    pub draws: u64,
+    /// Means over the draws, all of the same.
     pub expected: Losses,
 }
 
 impl StudyPoint {
+    /// Mean share of domains without a failed GPU, over the same draws as everything in [`StudyPoint::expected`].
+    pub fn whole_domains(&self) -> f64 {
+        let domains = (self.gpus / self.domain.max(1)).max(1);
+        1.0 - self.expected.spare_domains / domains as f64
+    }
+
     /// Share of all GPUs that stand idle where so many domains stand by.
     pub fn idle(&self, spare_domains: f64) -> f64 {
         idle(self.gpus, self.domain, spare_domains)
@@ -176,13 +185,21 @@ impl Against {
         match self {
             Against::Rate => RATES.to_vec(),
             Against::Domain => DOMAINS.to_vec(),
-            Against::Gpus => SIZES.map(|size| (size * plan.world_size() as f64).max(1.0)).to_vec(),
+            Against::Gpus => {
+                let whole = Study::of(plan, Boost::NONE);
+                let sizes =
+                    SIZES.map(|size| whole.with_gpus((size * plan.world_size() as f64) as u64).gpus());
+                let mut values: Vec<f64> = sizes.map(|gpus| gpus as f64).to_vec();
+                values.dedup();
+                values
+            }
         }
     }
 }
 
 /// Points for `values` of what the study is drawn against, everything else as in the plan; `rate` is the share of GPUs
-/// that are down where the values are not. Values that are no sizes are taken as the nearest that is one.
+/// that are down where the values are not. Of a size that is not one of whole replicas the next smaller is taken, and at least
+/// one replica: [`StudyPoint::gpus`] and [`StudyPoint::domain`] say which it was.
 pub fn sweep(
     plan: &Plan,
     against: Against,
@@ -273,6 +290,7 @@ pub fn point(study: &Study, rate: f64, draws: u64, seed: u64) -> StudyPoint {
         gpus,
         domain: study.domain,
         availability: availability(rate, study.domain),
+        draws,
         drop_exact: 1.0 - availability(rate, study.domain.saturating_mul(study.domains_per_replica)),
         expected: sum,
     }
@@ -436,8 +454,15 @@ mod tests {
             let values = against.values(&plan);
             let points = sweep(&plan, against, &values, (0.01, Boost::NONE), (50, 1));
             assert_eq!(points.len(), values.len());
-            for point in &points {
+            for (point, value) in points.iter().zip(&values) {
                 let lost = point.expected;
+                // What is chosen is what is answered for.
+                if against == Against::Gpus {
+                    assert_eq!(point.gpus as f64, *value);
+                }
+                // A replica of one domain is lost when that is.
+                let one = plan.layout.cp * plan.layout.pp == 1 && against != Against::Domain;
+                assert!(!one || (1.0 - point.whole_domains() - lost.drop).abs() < 1e-12, "{point:?}");
                 assert!(lost.nonuniform <= lost.drop_packed && lost.drop_packed <= lost.drop, "{point:?}");
             }
             // More of each loses more, but for the size, whose shares stay about the same.

@@ -29,7 +29,7 @@ const CHOICES: [(Against, &str, &str); 3] = [
 
 fn losses(point: &StudyPoint) -> [f64; 4] {
     let lost = point.expected;
-    [point.drop_exact, lost.drop_packed, lost.nonuniform, lost.nonuniform_boosted]
+    [lost.drop, lost.drop_packed, lost.nonuniform, lost.nonuniform_boosted]
 }
 
 fn spares(point: &StudyPoint) -> [f64; 3] {
@@ -95,7 +95,7 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
         })
     });
     let title = Signal::derive(move || {
-        points.with(|points| match points.iter().max_by(|a, b| a.drop_exact.total_cmp(&b.drop_exact)) {
+        points.with(|points| match points.iter().max_by(|a, b| a.expected.drop.total_cmp(&b.expected.drop)) {
             Some(worst) => {
                 let [dropped, _, nonuniform, _] = losses(worst).map(|share| share * 100.0);
                 format!(
@@ -124,7 +124,7 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
         let percent = |line: Line, share: f64| line.number(share, format!("{:.2} %", share * 100.0));
         let line = |point: &StudyPoint| {
             let line = percent(Line::new().exact(point.gpus).exact(point.domain), point.rate);
-            let line = losses(point).into_iter().fold(percent(line, point.availability), percent);
+            let line = losses(point).into_iter().fold(percent(line, point.whole_domains()), percent);
             let energy = point.expected.boosted_energy - 1.0;
             let line = line.number(energy, format!("{:+.2} %", energy * 100.0));
             spares(point).into_iter().fold(line, |line, spares| {
@@ -140,7 +140,7 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
     });
     let caption = move || {
         format!(
-            "Expected loss of throughput; means of {} draws with seed {SEED}, replicas dropped exactly. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it",
+            "Expected loss of throughput; means of {} draws with seed {SEED}, the same for all curves. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it",
             draws.get()
         )
     };
