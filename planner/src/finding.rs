@@ -120,7 +120,8 @@ pub(crate) fn common_divisor(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { common_divisor(other, one % other) }
 }
 
-/// The names among `known` most like `wanted` (at most `count`), most like first; of equals, the one listed first.
+/// The names among `known` most like `wanted` (at most `count`), most like first; of equals, the one listed first. Case and
+/// punctuation make no difference, and a name that goes on where `wanted` ends comes before all that don't.
 pub fn nearest_names<'a>(
     wanted: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -130,7 +131,16 @@ pub fn nearest_names<'a>(
 }
 
 fn most_like<'a>(wanted: &str, mut found: Vec<&'a str>, count: usize) -> Vec<&'a str> {
-    let likeness = |name: &str| strsim::jaro_winkler(name, wanted);
+    let plain = |name: &str| -> String {
+        let letters = name.chars().filter(|letter| letter.is_alphanumeric());
+        letters.flat_map(char::to_lowercase).collect()
+    };
+    let meant = plain(wanted);
+    let likeness = |name: &str| {
+        let name = plain(name);
+        let goes_on = meant.len() >= 3 && name.starts_with(&meant);
+        strsim::jaro_winkler(&name, &meant) + f64::from(u8::from(goes_on))
+    };
     order::sort_by(&mut found, |one, other| likeness(other).total_cmp(&likeness(one)));
     found.truncate(count);
     found

@@ -16,6 +16,7 @@ mod input;
 mod launch;
 mod layouts;
 mod lint;
+mod models;
 mod numbers;
 mod plan;
 mod run;
@@ -54,6 +55,7 @@ enum Command {
     Plan(Box<plan::PlanCommand>),
     Estimate(Box<estimate::Estimate>),
     Settings(settings::Settings),
+    Models(models::Models),
     Shards(shards::Shards),
     Groups(groups::Groups),
     Layouts(layouts::Layouts),
@@ -90,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::Plan(command) => command.run(json),
         Command::Estimate(command) => command.run(json),
         Command::Settings(command) => command.run(json),
+        Command::Models(command) => command.run(json),
         Command::Shards(command) => command.run(json),
         Command::Groups(command) => command.run(json),
         Command::Layouts(command) => command.run(json),

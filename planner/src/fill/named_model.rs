@@ -45,7 +45,7 @@ pub(crate) fn named_model(
             let ids: Vec<&str> = model::presets().iter().map(|preset| preset.id.as_str()).collect();
             let (id, count) = (clip(id), ids.len());
             let message = format!(
-                "`{id}` is none of the {count} presets, which docs/models.md lists; a config.json or a model's folder does as well"
+                "`{id}` is none of the {count} presets, which `shardplan models` and docs/models.md list; a config.json or a model's folder does as well"
             );
             findings.push(
                 Finding::error("model.preset", id.as_str(), message).nearest(nearest_names(&id, ids, 3)),

@@ -2,6 +2,14 @@
 
 use super::presets;
 
+/// Models with the architecture of another, which stands in the catalogue.
+const SAME: [(&str, &str); 4] = [
+    ("deepseek-r1", "deepseek-v3"),
+    ("deepseek-r1-zero", "deepseek-v3"),
+    ("deepseek-r1-0528", "deepseek-v3"),
+    ("deepseek-v3.1", "deepseek-v3"),
+];
+
 /// Id of the preset of a model such as `meta-llama/Llama-3.1-8B-Instruct`: the same architecture, whatever it was
 /// trained for; none for one that is not in the catalogue.
 pub fn preset_of_hub(name: &str) -> Option<&'static str> {
@@ -39,7 +47,8 @@ fn plain(name: &str) -> String {
     while let Some(shorter) = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)) {
         name = shorter;
     }
-    name.to_owned()
+    let same = SAME.iter().find(|(other, _)| *other == name);
+    same.map_or(name, |(_, preset)| preset).to_owned()
 }
 
 #[cfg(test)]
@@ -55,6 +64,8 @@ mod tests {
         check("Qwen/Qwen3-30B-A3B", Some("qwen3-30b-a3b"));
         check("deepseek-ai/DeepSeek-V3-Base", Some("deepseek-v3"));
         check("openai/gpt-oss-20b", Some("gpt-oss-20b"));
+        check("deepseek-ai/DeepSeek-R1", Some("deepseek-v3"));
+        check("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", None);
         check("./checkpoints/mine", None);
         check("", None);
     }

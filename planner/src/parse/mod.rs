@@ -119,7 +119,9 @@ fn explain(root: &Value, wrong: &Located) -> Finding {
         let field = if path.is_empty() { missing.clone() } else { format!("{path}.{missing}") };
         let such_as = match field.as_str() {
             "version" => r#"; write "version": 1"#,
-            "model" => r#"; write "model": {"preset": "llama-3-70b"}, or another of docs/models.md"#,
+            "model" => {
+                r#"; write "model": {"preset": "llama-3-70b"}, or another that `shardplan models` lists"#
+            }
             "cluster" => r#"; write "cluster": {"gpu": "h100-sxm", "nodes": 8}, or what yours is"#,
             "cluster.gpu" => r#"; write "gpu": "h100-sxm", or what yours is"#,
             _ => "",

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::model::{Architecture, Module, check_model, count, import_hf, layer_parameters, outer_parameters};
+use crate::model::{
+    Architecture, Module, check_model, count, import_hf, layer_parameters, outer_parameters, presets,
+};
 
 fn recorded() -> Vec<Value> {
     let data: Value = serde_json::from_str(include_str!("../../../tests/data/causal_types.json")).unwrap();
@@ -197,6 +199,22 @@ fn document(rows: &[(String, String)]) -> String {
     );
     for (name, what) in rows {
         text += &format!("| {name} | {what} |\n");
+    }
+    text += "\n## Presets\n\nModels by a name, for `--model` and `model.preset`; `shardplan models` lists them, too. A name on Hugging Face does as well, \
+             such as `meta-llama/Llama-3.1-70B`, and so does a config.json. Parameters are in billions, those that a token uses in brackets where they are fewer.\n\n\
+             | Preset | Model | Parameters | From |\n| --- | --- | ---: | --- |\n";
+    for preset in presets() {
+        let Some((model, _)) = preset.model() else { continue };
+        let (total, active) = crate::model::count(model);
+        let billions = |parameters: u64| format!("{:.2}", parameters as f64 / 1e9);
+        let used = if active == total { String::new() } else { format!(" ({})", billions(active)) };
+        text += &format!(
+            "| {} | {} | {}{used} | {} |\n",
+            preset.id,
+            preset.title,
+            billions(total),
+            preset.source
+        );
     }
     text
 }

@@ -100,12 +100,12 @@ fn preset(spelled: &mut Spelled) {
 
 /// The only preset whose name goes on, by whole words, where `written` ends; none where that says no size or version.
 fn begun(written: &str) -> Option<&'static str> {
-    let beginning = format!("{}-", written.trim().replace([' ', '_'], "-").to_ascii_lowercase());
+    let beginning = fold(written);
     if !beginning.contains(|letter: char| letter.is_ascii_digit()) {
         return None;
     }
-    let mut begins =
-        presets().iter().map(|preset| preset.id.as_str()).filter(|id| id.starts_with(&beginning));
+    let goes_on = |id: &&str| id.match_indices('-').any(|(at, _)| fold(&id[..at]) == beginning);
+    let mut begins = presets().iter().map(|preset| preset.id.as_str()).filter(goes_on);
     begins.next().filter(|_| begins.next().is_none())
 }
 
