@@ -18,6 +18,9 @@ pub fn takes(setting: &Setting) -> String {
         Kind::Whole { least, most: u64::MAX } => format!("whole number from {least}{unit}"),
         Kind::Whole { least, most } if least == most => format!("{least}"),
         Kind::Whole { least, most } => format!("{least} to {most}{unit}"),
+        Kind::Real { least, most: f64::INFINITY } if setting.but == Some(least) => {
+            format!("number above {least}{unit}")
+        }
         Kind::Real { least, most: f64::INFINITY } => format!("number from {least}{unit}"),
         Kind::Real { least, most } => match setting.but {
             Some(end) if end == least => format!("above {least}, to {most}{unit}"),
@@ -119,7 +122,10 @@ fn field_schema(setting: &Setting) -> Value {
         Kind::Whole { least, most } => {
             json!({"type": ["integer", "null"], "minimum": least, "maximum": most})
         }
-        Kind::Real { least, most: f64::INFINITY } => json!({"type": ["number", "null"], "minimum": least}),
+        Kind::Real { least, most: f64::INFINITY } => {
+            let within = if setting.but == Some(least) { "exclusiveMinimum" } else { "minimum" };
+            json!({"type": ["number", "null"], (within): least})
+        }
         Kind::Real { least, most } => {
             let key = |end: f64, within: &'static str, open: &'static str| match setting.but == Some(end) {
                 true => open,

@@ -152,9 +152,14 @@ impl PlanCommand {
         if let Some(relief) = sourced.answer.as_ref().and_then(|answer| answer.relief.as_ref()) {
             search::helps(relief, "--set").lines().for_each(notice);
         }
-        let plan = self.out.as_ref().map_or("plan.json".to_owned(), |path| path.display().to_string());
-        notice(&format!(
-            "next: shardplan estimate {plan} | shardplan script {plan} | shardplan search {plan}"
-        ));
+        notice(&match &self.out {
+            Some(path) => {
+                let plan = path.display();
+                format!("next: shardplan estimate {plan} | shardplan script {plan} | shardplan search {plan}")
+            }
+            None => "next: the same with --out plan.json, and then shardplan estimate plan.json | \
+                     shardplan script plan.json | shardplan search plan.json"
+                .to_owned(),
+        });
     }
 }

@@ -20,7 +20,11 @@ pub(super) fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'st
     let per_node =
         cluster.gpus_per_node.unwrap_or_else(|| Setting::usual_of("cluster.gpus_per_node")).clamp(1, 1024);
     let nodes = fill.usual("cluster.nodes", &mut cluster.nodes);
-    let nodes = fill.within("cluster.nodes", nodes, 1, MAX_WORLD / per_node);
+    let most = MAX_WORLD / per_node;
+    let range = format!(
+        "between 1 and {most}, which of {per_node} GPUs each have the {MAX_WORLD} that a plan can have"
+    );
+    let nodes = fill.within_as("cluster.nodes", nodes, (1, most), range);
     if let (None, Some(count)) = (cluster.gpus_per_node, gpu.node_gpus) {
         let message = format!(
             "nodes of {} have {count} GPUs, and {per_node} are taken for none is said: write cluster.gpus_per_node, and cluster.nodes as many",
@@ -36,6 +40,14 @@ pub(super) fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'st
     let nvlink_domain = fill.number_or("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain);
     let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
     fill.real("cluster.nic_gbps", Some(nic_gbps));
+    if nic_gbps == 0.0 && nodes > 1 {
+        let message = format!(
+            "cluster.nic_gbps is 0; it must be above 0, for a step on {nodes} nodes would never end without a network"
+        );
+        let usual = Some(gpu.nic_gbps).filter(|usual| *usual > 0.0);
+        let finding = Finding::error("cluster.nic_gbps", nic_gbps, message).rule("nodes have a network");
+        fill.findings.push(finding.nearest(usual));
+    }
     let oversubscription = fill
         .real("cluster.oversubscription", cluster.oversubscription)
         .unwrap_or_else(|| Setting::usual_of("cluster.oversubscription"));

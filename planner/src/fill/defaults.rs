@@ -43,7 +43,10 @@ pub(crate) fn fill(
     (file.choose, file.objective, file.deadline_days) = (None, None, None);
     let mut fill = Filler::new(findings, assumed);
     let cluster = fill_cluster(&mut fill, &mut file, gpu);
-    let name = fill.or("name", &mut file.name, format!("{title} on {} {}", cluster.world_size(), gpu.id));
+    // As many as are said, be they more than a plan can have: a title of other sizes would say that they were taken.
+    let said = file.cluster.nodes.zip(file.cluster.gpus_per_node);
+    let gpus = said.map_or(cluster.world_size(), |(nodes, per_node)| nodes.saturating_mul(per_node));
+    let name = fill.or("name", &mut file.name, format!("{title} on {gpus} {}", gpu.id));
     if name.len() > 200 || name.chars().any(char::is_control) {
         fill.out_of_range = true;
         fill.findings.push(Finding::error(

@@ -124,9 +124,20 @@ impl<'a> Filler<'a> {
 
     /// The same within other bounds than its row's.
     pub(super) fn within(&mut self, field: &str, value: u64, least: u64, most: u64) -> u64 {
+        self.within_as(field, value, (least, most), format!("between {least} and {most}"))
+    }
+
+    /// The same, the bounds said in these words.
+    pub(super) fn within_as(
+        &mut self,
+        field: &str,
+        value: u64,
+        (least, most): (u64, u64),
+        range: String,
+    ) -> u64 {
         let nearest = value.clamp(least, most);
         if nearest != value {
-            self.refuse(field, value, format!("between {least} and {most}"), Some(nearest));
+            self.refuse(field, value, range, Some(nearest));
         }
         nearest
     }
@@ -146,6 +157,7 @@ impl<'a> Filler<'a> {
         let open = row.but == Some(nearest);
         if other.is_some() || open {
             let range = match (row.but, most) {
+                (Some(end), f64::INFINITY) if end == least => format!("above {least}"),
                 (Some(end), _) if end == least => format!("above {least} and at most {most}"),
                 (Some(_), _) => format!("at least {least} and below {most}"),
                 (None, f64::INFINITY) => format!("a number of at least {least}"),

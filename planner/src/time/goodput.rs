@@ -20,7 +20,7 @@ const RESTART_SECONDS: f64 = 600.0;
 /// given, or where failures leave nothing.
 pub fn goodput(plan: &Plan) -> Option<Goodput> {
     let cluster = &plan.file.cluster;
-    let hours = cluster.gpu_mtbf_hours.filter(|hours| *hours > 0.0)?;
+    let hours = cluster.gpu_mtbf_hours?;
     let mtbf = hours * 3600.0 / plan.world_size() as f64;
     let restart = cluster.restart_s.unwrap_or(RESTART_SECONDS);
     let write = saving(plan).waits_s;

@@ -140,7 +140,7 @@ plan_part! {
     pub struct ClusterFile {
         /// Id of a GPU of the catalogue, or `cpu`.
         pub gpu: String = text().at(Part::Cluster, "GPU").open_if_named("gpu"),
-        /// Nodes.
+        /// Nodes, with no more than 1,048,576 GPUs in all.
         #[serde(default)]
         pub nodes: Option<u64> =
             whole(1, MAX_WORLD).among(Values::Near).at(Part::Cluster, "Nodes").stepped().open_if_named("nodes").usual(Whole(1)),
@@ -151,7 +151,7 @@ plan_part! {
         /// GPUs joined by NVLink; from the catalogue.
         #[serde(default)]
         pub nvlink_domain: Option<u64> = whole(1, 1024).in_unit("GPUs").at(Part::Cluster, "NVLink domain").by_rule(),
-        /// Network bandwidth per GPU in Gbit/s; from the catalogue.
+        /// Network bandwidth per GPU in Gbit/s, above 0 where there is more than one node; from the catalogue.
         #[serde(default)]
         pub nic_gbps: Option<f64> = real(0.0).in_unit("Gbit/s").at(Part::Cluster, "Network per GPU, Gb/s").by_rule(),
         /// How many times the network of all GPUs below a leaf switch is what leads on from it, 1 or more.
@@ -170,7 +170,7 @@ plan_part! {
         pub price_per_gpu_hour: Option<f64> = real(0.0).in_unit("currency").at(Part::Costs, "Price of a GPU hour"),
         /// Mean time between failures of one GPU; none.
         #[serde(default)]
-        pub gpu_mtbf_hours: Option<f64> = real(0.0).in_unit("h").at(Part::Costs, "Hours between failures"),
+        pub gpu_mtbf_hours: Option<f64> = real(0.0).but(0.0).in_unit("h").at(Part::Costs, "Hours between failures"),
         /// Seconds between checkpoints; from failures and how long one takes.
         #[serde(default)]
         pub checkpoint_interval_s: Option<f64> = real(0.0).in_unit("s").at(Part::Costs, "Seconds between saves"),

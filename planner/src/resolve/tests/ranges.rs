@@ -81,3 +81,30 @@ fn ends_of_ranges_are_taken_and_what_is_beyond_is_refused() {
         );
     }
 }
+
+#[test]
+fn what_a_cluster_can_not_be_is_said_in_the_numbers_that_were_written() {
+    let answer = |cluster: Value| {
+        let mut cluster = cluster;
+        cluster["gpu"] = "h100-sxm".into();
+        let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": cluster});
+        crate::answer::estimate(&parse_plan(&file.to_string()).unwrap())
+    };
+    let said = |cluster: Value, field: &str, part: &str| {
+        let found = answer(cluster).findings;
+        let one = found.iter().find(|finding| finding.field == field && finding.severity == Severity::Error);
+        assert!(one.is_some_and(|one| one.message.contains(part)), "{field}: {found:?}");
+    };
+    let million = json!({"nodes": 1_000_000});
+    said(
+        million.clone(),
+        "cluster.nodes",
+        "is 1000000; it must be between 1 and 131072, which of 8 GPUs each",
+    );
+    assert_eq!(answer(million).plan.unwrap().name.as_deref(), Some("llama-3-8b on 8000000 h100-sxm"));
+    said(json!({"gpu_mtbf_hours": 0}), "cluster.gpu_mtbf_hours", "must be above 0");
+    said(json!({"gpu_mtbf_hours": -1}), "cluster.gpu_mtbf_hours", "must be above 0");
+    said(json!({"nodes": 2, "nic_gbps": 0}), "cluster.nic_gbps", "on 2 nodes would never end");
+    let alone = answer(json!({"nodes": 1, "nic_gbps": 0})).findings;
+    assert!(alone.iter().all(|finding| finding.severity != Severity::Error), "{alone:?}");
+}
