@@ -23,6 +23,7 @@ fn help() {
         "run",
         "verify",
         "launch",
+        "models",
         "calibrate",
         "diagnose",
         "doctor",
@@ -321,4 +322,50 @@ fn a_tensor_parallel_plan_from_a_file() {
     assert!(shop.ask(&["estimate", "both.json"]).stderr.contains("not both"));
     shop.write("styles.json", "[]");
     assert!(shop.ask(&["estimate", "named.json"]).stderr.contains("not an object"));
+}
+
+#[test]
+fn models_are_listed_and_a_wrong_name_says_where() {
+    let all = check(&["models"], 0).stdout;
+    assert!(all.lines().count() > 80 && all.contains("deepseek-v3"), "{all}");
+    assert!(check(&["models", "GPT 3"], 0).stdout.contains("gpt-3-175b"));
+    assert!(check(&["models", "nonsense"], 2).stderr.contains("`shardplan models` lists all"));
+    let wrong = check(&["estimate", "--model", "nonsense", "--gpu", "h100-sxm"], 1).stderr;
+    assert!(wrong.contains("`shardplan models`"), "{wrong}");
+}
+
+#[test]
+fn a_failure_study_is_of_what_was_asked_for_or_says_so() {
+    let table = check(&["failures", "tiny.json", "--draws", "50", "--rate", "0.01"], 0).stdout;
+    assert!(table.contains("Means of 50 draws"), "{table}");
+    assert!(check(&["failures", "tiny.json", "--draws", "0"], 2).stderr.contains("--draws"));
+    let odd = check(&["failures", "tiny.json", "--against", "gpus", "--values", "7"], 0).stderr;
+    assert!(odd.contains("7 GPUs were asked for, and 6 are answered for"), "{odd}");
+    let fits = check(&["failures", "tiny.json", "--against", "gpus", "--values", "8"], 0).stderr;
+    assert!(!fits.contains("asked for"), "{fits}");
+}
+
+#[test]
+fn a_byte_order_mark_is_passed_over_and_an_empty_file_is_said_to_be_one() {
+    let shop = Workshop::new();
+    shop.write("marked.json", &format!("\u{feff}{}", crate::support::TINY));
+    assert_eq!(shop.ask(&["estimate", "marked.json"]).code, Some(0));
+    shop.write("config.json", "\u{feff} \n");
+    let empty = shop.ask(&["estimate", "--model", "config.json", "--gpu", "h100-sxm"]);
+    assert!(empty.code == Some(2) && empty.stderr.contains("this file is empty"), "{empty:?}");
+    shop.write("empty.json", "");
+    let empty = shop.ask(&["estimate", "empty.json"]);
+    assert!(
+        empty.code == Some(1) && empty.stderr.contains("the plan file is empty; write a plan"),
+        "{empty:?}"
+    );
+}
+
+#[test]
+fn what_comes_next_can_be_done() {
+    let asked = ["plan", "--model", "tiny-dense", "--gpu", "cpu", "--nodes", "1", "--gpus-per-node", "1"];
+    let next = check(&asked, 0).stderr;
+    assert!(next.contains("next: the same with --out plan.json"), "{next}");
+    let written = check(&[&asked[..], &["--out", "mine.json"]].concat(), 0).stderr;
+    assert!(written.contains("next: shardplan estimate mine.json"), "{written}");
 }
