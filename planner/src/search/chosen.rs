@@ -119,10 +119,10 @@ impl Search {
             if other.simulated.is_some() {
                 break;
             }
-            // What can't run is nobody's next choice.
-            other.simulated = Some(self.simulate(&other.scored).seconds.unwrap_or(f64::INFINITY));
+            // Where nothing is simulated the closed form has the last word.
+            other.simulated = Some(self.simulate(&other.scored).seconds.unwrap_or(other.scored.seconds));
         }
-        find(others).and_then(|place| others.get(place)).filter(|other| other.seconds().is_finite())
+        find(others).and_then(|place| others.get(place))
     }
 
     /// What the best tight plan would gain, where it is better than the first, which fits, by more than the time model can tell.
