@@ -38,13 +38,6 @@ fn without_framework(file: &PlanFile) -> PlanFile {
     file
 }
 
-/// Days that the best plan takes for all tokens, and those that it may: none where it is in time, or need not be.
-fn late(file: &PlanFile, sourced: &super::source::Sourced) -> Option<[f64; 2]> {
-    let wanted = file.deadline_days.filter(|_| file.objective == Some(Objective::Deadline))?;
-    let days = sourced.answer.as_ref()?.rows.first()?.days?;
-    (days > wanted).then_some([days, wanted])
-}
-
 impl PlanCommand {
     /// Writes the plan file and a summary; no when nothing fits.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
@@ -85,7 +78,8 @@ impl PlanCommand {
         }
         let memory = answer.memory.as_ref();
         let verdict = memory.map_or(Verdict::Invalid, |memory| memory.verdict);
-        let late = late(&file, &sourced);
+        let first = sourced.answer.as_ref().and_then(|answer| answer.rows.first());
+        let late = first.and_then(|row| row.missed(file.objective.unwrap_or_default(), file.deadline_days));
         self.summary(&answer, &sourced, verdict, late);
         let holds = matches!(verdict, Verdict::Fits | Verdict::Tight) && late.is_none();
         Ok(if holds { Exit::Yes } else { Exit::No })

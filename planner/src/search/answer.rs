@@ -132,6 +132,13 @@ impl Row {
         Some(left / (self.peak_bytes as f64 + left))
     }
 
+    /// Days that all tokens take, and those within which they should be trained; none where they are, or nobody asks for it.
+    pub fn missed(&self, objective: Objective, deadline_days: Option<f64>) -> Option<[f64; 2]> {
+        let wanted = deadline_days.filter(|_| objective == Objective::Deadline)?;
+        let days = self.days.filter(|days| *days > wanted)?;
+        Some([days, wanted])
+    }
+
     /// The full plan file of this row, from the one that was searched for.
     pub fn apply(&self, file: &PlanFile) -> PlanFile {
         self.settings.apply(file)

@@ -105,7 +105,7 @@ impl Search {
             .collect()
     }
 
-    /// The fastest of those that are wanted, by the simulation, which is never faster than the closed form.
+    /// The fastest of those that are wanted, by the simulation: whichever seems the fastest is simulated, until one that was still is.
     fn fastest<'a>(&self, others: &'a mut [Other], wanted: impl Fn(&Settings) -> bool) -> Option<&'a Other> {
         let order = |one: &Other, other: &Other| {
             one.seconds().partial_cmp(&other.seconds()).unwrap_or(Ordering::Equal)

@@ -107,8 +107,7 @@ impl Search {
 
     /// That no plan is done in time, where the first is not: it is the fastest then.
     fn too_late(&self, first: &Row) -> Option<String> {
-        let wanted = self.request.deadline_days.filter(|_| self.request.objective == Objective::Deadline)?;
-        let days = first.days.filter(|days| *days > wanted)?;
+        let [days, wanted] = first.missed(self.request.objective, self.request.deadline_days)?;
         Some(format!(
             "no plan trains all tokens within {wanted} days: the fastest takes {days:.1}, {:.1} times as long",
             days / wanted
