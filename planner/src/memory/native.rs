@@ -85,13 +85,23 @@ pub(super) fn mlp_backward(at: &PlanTerms<'_>, mlp: &MlpOperations, stay: bool) 
     second.max(middle).max(last.saturating_sub(unit))
 }
 
-/// Cosines and sines of a micro batch's positions, which every chunk has made for itself: of each rotation that the
-/// model's layers have, half of its channels each; of each sequence by itself where documents begin elsewhere in each.
-pub(super) fn rotation_tables(at: &PlanTerms<'_>) -> Quantity {
-    let channels: u64 = at.plan.model.rotations().iter().map(|rotation| rotation.width).sum();
-    let positions =
-        at.seq / at.cp * if at.plan.run.documents.reset_positions { at.batch } else { Quantity::of(1) };
-    at.size * positions * Quantity::from(channels)
+/// Cosines and sines of so many positions: of each rotation that the model's layers have, half of its channels each.
+fn rotation_tables(plan: &Plan, positions: Quantity) -> Quantity {
+    let channels: u64 = plan.model.rotations().iter().map(|rotation| rotation.width).sum();
+    Quantity::from(plan.training.dtype.size()) * positions * Quantity::from(channels)
+}
+
+/// Tables of rotations that a rank of the executor makes once, for the positions of all its micro batches (shardplan-rank
+/// `model/settings.rs`); none where documents begin elsewhere in each.
+pub(super) fn kept_rotation_tables(plan: &Plan) -> Quantity {
+    let kept = plan.is_computed_by_the_worker() && !plan.run.documents.reset_positions;
+    let positions = Quantity::from(plan.training.seq_len) / Quantity::from(plan.layout.cp);
+    if kept { rotation_tables(plan, positions) } else { Quantity::ZERO }
+}
+
+/// Tables that every chunk makes for a micro batch, where documents begin elsewhere in each of its sequences.
+pub(super) fn own_rotation_tables(at: &PlanTerms<'_>) -> Quantity {
+    if at.plan.run.documents.reset_positions { rotation_tables(at.plan, at.full) } else { Quantity::ZERO }
 }
 
 /// What norms of queries and keys keep beside what is packed behind them, for so many heads of queries and of keys with so many

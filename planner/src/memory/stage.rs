@@ -160,7 +160,7 @@ impl<'a> LayerTerms<'a> {
                 saved.put(Saver::Embedding, self.at.local * self.at.hidden);
             }
             if plan.is_computed_by_the_worker() {
-                saved.put(Saver::Attention, native::rotation_tables(&self.at));
+                saved.put(Saver::Attention, native::own_rotation_tables(&self.at));
                 saved.put(
                     Saver::Embedding,
                     if chunk.embedding { native::token_numbers(&self.at) } else { Quantity::ZERO },

@@ -7,10 +7,10 @@ use crate::shard::megatron::copies_gradients;
 use crate::shard::{BufferShard, StageElements, StateShard};
 use crate::units::Dtype;
 
-use super::by_runtime;
 use super::setting::{Kernel, PlanTerms};
 use super::stage::LayerTerms;
 use super::workspaces::workspaces;
+use super::{by_runtime, native};
 use crate::units::Quantity;
 
 /// Large blocks of torch's allocator are not split when at most 1 MiB would remain: what that adds with one flat buffer
@@ -40,11 +40,13 @@ pub struct Held {
     pub unsplit_blocks: Quantity,
     /// Copies of weights and gradients that the program of a software profile keeps.
     pub program_copies: Quantity,
+    /// The executor's cosines and sines.
+    pub rotation_tables: Quantity,
 }
 
 impl Held {
     /// Name and bytes of each.
-    pub fn named(&self) -> [(&'static str, Quantity); 7] {
+    pub fn named(&self) -> [(&'static str, Quantity); 8] {
         [
             ("workspaces", self.workspaces),
             ("gather_buffer", self.gather_buffer),
@@ -53,6 +55,7 @@ impl Held {
             ("boundary_tensors", self.boundary_tensors),
             ("unsplit_blocks", self.unsplit_blocks),
             ("program_copies", self.program_copies),
+            ("rotation_tables", self.rotation_tables),
         ]
     }
 
@@ -98,7 +101,11 @@ pub(super) fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
         largest_state: states().map(|state| state.elements).max().unwrap_or(0),
         gradient_copies: if copied { on_gpu(4) } else { Quantity::ZERO },
         update_copies: on_gpu(update_copies),
-        held: Held { program_copies: program_copies(plan, buffers), ..Held::default() },
+        held: Held {
+            program_copies: program_copies(plan, buffers),
+            rotation_tables: native::kept_rotation_tables(plan),
+            ..Held::default()
+        },
     }
 }
 

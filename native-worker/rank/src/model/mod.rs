@@ -41,6 +41,7 @@ use tch::{Device, Tensor};
 
 use crate::collectives::{Collectives, Form, GroupId};
 use crate::device::bring;
+use crate::sys::memory::Tracker;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
 
 pub use documents::Documents;
@@ -118,11 +119,16 @@ impl Model {
     ///
     /// # Errors
     /// When the shards lack a parameter or have one too many, or the model is one that the executor does not run.
-    pub fn new(plan: &Plan, shards: &RankShards, world: &dyn Collectives) -> anyhow::Result<Model> {
+    pub fn new(
+        plan: &Plan,
+        shards: &RankShards,
+        world: &dyn Collectives,
+        device: Device,
+        tracker: &Tracker,
+    ) -> anyhow::Result<Model> {
         let (architecture, training) = (&plan.model, &plan.training);
         let tp = world.mine(GroupKind::Tp)?;
         let words = plan.vocabulary_rows(world.rank() as u64);
-        let settings = Settings::new(plan, world)?;
         let length = i64::try_from(training.seq_len)?;
         if let Some(positions) = architecture.learned_positions {
             ensure!(
@@ -137,7 +143,9 @@ impl Model {
             architecture.mtp_layers,
             training.seq_len
         );
-        let positions = context::positions(length, world.size(settings.cp), world.index(settings.cp)?);
+        let cp = world.mine(GroupKind::Cp)?;
+        let positions = context::positions(length, world.size(cp), world.index(cp)?);
+        let settings = Settings::new(plan, (cp, &positions), device, tracker)?;
         Ok(Model {
             tp,
             settings,
@@ -210,13 +218,8 @@ impl Model {
     ) -> anyhow::Result<Made> {
         let parts = self.parts.chunks.get(chunk).with_context(|| format!("there is no chunk {chunk}"))?;
         let tokens = || batch.context("a chunk that reads tokens got none");
-        let device = match (&stream, batch) {
-            (Some(stream), _) => stream.data().device(),
-            (None, Some(batch)) => batch.inputs.device(),
-            (None, None) => bail!("a chunk got neither tokens nor a residual stream"),
-        };
         let documents = batch.and_then(|batch| batch.documents.as_ref());
-        let pass = Rc::new(self.settings.pass(self.positions.clone(), documents, device, scale.all)?);
+        let pass = Rc::new(self.settings.pass(self.positions.clone(), documents, scale.all)?);
         let mut stream = match (parts.embedding, stream) {
             (Some(embedding), _) => {
                 tape.enter(Section::Embedding)?;

@@ -81,27 +81,39 @@ impl Rotary {
         Ok(Rotary { dim, frequencies, factor: amplitude })
     }
 
-    /// Cosines and sines for the `positions` of `tokens` tokens, of which all sequences have the same or each its own, `[s, 1 or b,
-    /// 1, dim / 2]` each. Made in fp64 and rounded once.
+    /// Angles of the `positions` of `tokens` tokens, of which all sequences have the same or each its own, `[s, 1 or b, 1, dim / 2]`,
+    /// in fp64.
     ///
     /// # Errors
     /// When libtorch fails.
-    pub fn tables(
-        &self,
-        positions: &[i64],
-        tokens: usize,
-        kind: Kind,
-        device: Device,
-    ) -> anyhow::Result<(Tensor, Tensor)> {
+    pub fn angles(&self, positions: &[i64], tokens: usize, device: Device) -> anyhow::Result<Tensor> {
         let half = self.dim / 2;
         let frequencies = bring(&Tensor::f_from_slice(&self.frequencies)?, device)?;
         let places = bring(&Tensor::f_from_slice(positions)?, device)?.f_to_kind(Kind::Double)?;
-        let angles = places.f_outer(&frequencies)?.f_view([tokens as i64, -1, 1, half])?;
-        let scaled = |values: Tensor| match self.factor {
-            1.0 => values.f_to_kind(kind),
-            factor => values.f_mul_scalar(factor)?.f_to_kind(kind),
-        };
-        Ok((scaled(angles.f_cos()?)?, scaled(angles.f_sin()?)?))
+        Ok(places.f_outer(&frequencies)?.f_view([tokens as i64, -1, 1, half])?)
+    }
+
+    /// Cosines of angles, as heads are multiplied by them: rounded once.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn cosines(&self, angles: &Tensor, kind: Kind) -> anyhow::Result<Tensor> {
+        self.scaled(angles.f_cos()?, kind)
+    }
+
+    /// Sines likewise.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn sines(&self, angles: &Tensor, kind: Kind) -> anyhow::Result<Tensor> {
+        self.scaled(angles.f_sin()?, kind)
+    }
+
+    fn scaled(&self, values: Tensor, kind: Kind) -> anyhow::Result<Tensor> {
+        Ok(match self.factor {
+            1.0 => values.f_to_kind(kind)?,
+            factor => values.f_mul_scalar(factor)?.f_to_kind(kind)?,
+        })
     }
 
     /// Rotates `heads`, `[s, b, heads, d]`.

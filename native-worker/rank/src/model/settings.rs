@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use anyhow::Context;
 use planner::Plan;
-use planner::layout::GroupKind;
 use planner::model::Rotation;
 use tch::{Device, Kind, Tensor};
 
@@ -12,8 +11,9 @@ use super::documents::Documents;
 use super::functions::add_bias;
 use super::recompute::Recompute;
 use super::rotary::Rotary;
-use crate::collectives::{Collectives, GroupId};
+use crate::collectives::GroupId;
 use crate::state::kind_of;
+use crate::sys::memory::{Category, Tracker};
 use crate::tape::{Exchange, Flow, Tape};
 
 /// Settings of the plan.
@@ -26,25 +26,47 @@ pub struct Settings {
     pub recompute: Recompute,
     /// The context-parallel group.
     pub cp: GroupId,
-    seq_len: u64,
-    rotations: Vec<Rotation>,
+    rotaries: Vec<(Rotation, Rc<Rotary>)>,
+    /// Tables of the positions that all micro batches have; none where documents begin elsewhere in each.
+    tables: Option<Rc<[Tables]>>,
+    device: Device,
     balance_scale: f64,
 }
 
 impl Settings {
-    /// The plan's.
+    /// The plan's, of a rank whose `context` it is: the context-parallel group, and the places of the sequence that the rank has in
+    /// it. Tables of rotations stay on the device from here on.
     ///
     /// # Errors
-    /// When the planner made no context-parallel group with this rank.
-    pub fn new(plan: &Plan, world: &dyn Collectives) -> anyhow::Result<Settings> {
+    /// When a rotation lacks what its rule needs, or libtorch fails.
+    pub fn new(
+        plan: &Plan,
+        (cp, places): (GroupId, &[i64]),
+        device: Device,
+        tracker: &Tracker,
+    ) -> anyhow::Result<Settings> {
         let training = &plan.training;
+        let compute = kind_of(training.dtype);
+        let rotaries = plan
+            .model
+            .rotations()
+            .into_iter()
+            .map(|rotation| {
+                let rotary = Rotary::new(&rotation, training.seq_len)?;
+                Ok((rotation, Rc::new(rotary)))
+            })
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let keep = |make: &dyn Fn() -> anyhow::Result<Tensor>| tracker.allocate(Category::Buffers, make);
+        let kept = !plan.run.documents.reset_positions;
+        let tables = kept.then(|| tables(&rotaries, places, places.len(), (compute, device), &keep));
         Ok(Settings {
             sequence_parallel: plan.layout.sp && plan.layout.tp > 1,
-            compute: kind_of(training.dtype),
+            compute,
             recompute: Recompute::of(plan),
-            cp: world.mine(GroupKind::Cp)?,
-            seq_len: training.seq_len,
-            rotations: plan.model.rotations(),
+            cp,
+            rotaries,
+            tables: tables.transpose()?,
+            device,
             // The balancing loss is a mean over the micro batches of all replicas.
             balance_scale: training.micro_batch_size as f64 / plan.sequences() as f64,
         })
@@ -76,22 +98,23 @@ impl Settings {
     /// multiplied by `scale`.
     ///
     /// # Errors
-    /// When libtorch fails, or a rotation lacks what its rule needs.
+    /// When libtorch fails.
     pub fn pass(
         &self,
         places: Vec<i64>,
         documents: Option<&Rc<Documents>>,
-        device: Device,
         scale: f64,
     ) -> anyhow::Result<Pass> {
         let apart = documents.and_then(|documents| documents.positions(&places));
+        let of_all = self.tables.as_ref().filter(|_| apart.is_none());
         let positions = apart.unwrap_or_else(|| places.clone());
-        let mut tables = Vec::with_capacity(self.rotations.len());
-        for rotation in &self.rotations {
-            let rotary = Rotary::new(rotation, self.seq_len)?;
-            let (cos, sin) = rotary.tables(&positions, places.len(), self.compute, device)?;
-            tables.push(Tables { rotation: rotation.clone(), rotary, cos, sin });
-        }
+        let tables = match of_all {
+            Some(tables) => tables.clone(),
+            None => {
+                let of = (self.compute, self.device);
+                tables(&self.rotaries, &positions, places.len(), of, &|make| make())?
+            }
+        };
         Ok(Pass {
             tables,
             places,
@@ -102,10 +125,30 @@ impl Settings {
     }
 }
 
+/// How a table of a rotation is made, by what makes its numbers.
+type Making<'m> = &'m dyn Fn(&dyn Fn() -> anyhow::Result<Tensor>) -> anyhow::Result<Tensor>;
+
+/// Tables of all rotations for the `positions` of `tokens` tokens.
+fn tables(
+    rotaries: &[(Rotation, Rc<Rotary>)],
+    positions: &[i64],
+    tokens: usize,
+    (kind, device): (Kind, Device),
+    made: Making<'_>,
+) -> anyhow::Result<Rc<[Tables]>> {
+    let of = |(rotation, rotary): &(Rotation, Rc<Rotary>)| {
+        let angles = rotary.angles(positions, tokens, device)?;
+        let cos = made(&|| rotary.cosines(&angles, kind))?;
+        let sin = made(&|| rotary.sines(&angles, kind))?;
+        Ok(Tables { rotation: rotation.clone(), rotary: rotary.clone(), cos, sin })
+    };
+    rotaries.iter().map(of).collect()
+}
+
 /// Cosines and sines of the positions that a rank holds.
 pub struct Tables {
     rotation: Rotation,
-    rotary: Rotary,
+    rotary: Rc<Rotary>,
     cos: Tensor,
     sin: Tensor,
 }
@@ -122,7 +165,7 @@ impl Tables {
 
 /// What is known of a micro batch before it is run.
 pub struct Pass {
-    tables: Vec<Tables>,
+    tables: Rc<[Tables]>,
     /// Places in the sequence that this rank attends from: all, or its chunks under context parallelism.
     places: Vec<i64>,
     /// Their positions, as rotations, tables and temperatures count them: those places, or of each place one for each sequence,

@@ -138,7 +138,7 @@ impl<'a> Trainer<'a> {
         let data = Data::open(&plan.run.data, plan.run.seed, plan.model.vocab_size, plan.training.seq_len)?;
         let rank = world.rank() as u64;
         let shards = plan.rank_shards(rank);
-        let model = Model::new(plan, &shards, world)?;
+        let model = Model::new(plan, &shards, world, device, tracker)?;
         let form = Form::new(plan, &model, Ends::of(&plan.run.data, plan.run.documents)?);
         let held_out = HeldOut::open(plan, &model, world)?;
         let given = plan.run.weights.as_deref().filter(|_| from.is_none());

@@ -128,6 +128,58 @@ fn norms_of_heads_keep_what_is_predicted() {
     }
 }
 
+/// Fields of a plan that are set.
+type Changes<'a> = &'a [(&'a str, Value)];
+
+/// Cosines and sines are made once, before the first step, and are there beside weights, gradients and state: as many bytes as are
+/// predicted, whatever chunks and micro batches there are.
+#[test]
+fn rotations_are_kept() {
+    let yarn = json!({"theta": 500.0, "scaling": {"kind": "yarn", "factor": 8.0, "original_positions": 8}});
+    let pattern = json!([{"mlp": "dense"}, {"mixer": 1, "mlp": "dense"}]);
+    let other = json!([{"attention": {"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 8, "scores": {"rope": yarn}}}]);
+    // fp64 for 16 positions, of a head's 8 channels.
+    let one = 8 * 16 * 8;
+    let cases: &[(u64, Changes<'_>, u64)] = &[
+        (1, &[], one),
+        (1, &[("training.dtype", json!("bf16")), ("training.micro_batch_size", json!(4))], one / 4),
+        (2, &[("layout.cp", json!(2))], one / 2),
+        (2, &[("layout.tp", json!(2))], one),
+        (
+            2,
+            &[("model.architecture.num_layers", json!(4)), ("layout.pp", json!(2)), ("layout.vpp", json!(2))],
+            one,
+        ),
+        (1, &[("model.architecture.pattern", pattern), ("model.architecture.other_mixers", other)], 2 * one),
+        (1, &[("model.architecture.learned_positions", json!(16))], 0),
+        (2, &[("runtime", json!("fsdp2"))], one),
+        (
+            2,
+            &[
+                ("runtime", json!("megatron_fsdp")),
+                ("layout.fsdp", json!({"strategy": "optim_grads_params"})),
+            ],
+            one,
+        ),
+        (2, &[("runtime", json!("megatron_fsdp")), ("layout.fsdp", json!({"strategy": "optim"}))], one),
+    ];
+    for (world, changes, expected) in cases {
+        let mut plan = tiny(*world, 1);
+        set(&mut plan, "run.steps", 1);
+        changes.iter().for_each(|(path, value)| set(&mut plan, path, value.clone()));
+        let resolved = Plan::resolve(&planner::parse_plan(&plan.to_string()).unwrap()).plan.unwrap();
+        let memory = planner::estimate(&resolved.executed()).memory.unwrap();
+        let run = Run::complete(&plan);
+        for class in memory.rank_classes {
+            let tables = class.parts.iter().filter(|part| part.name == "rotation_tables");
+            assert_eq!(tables.map(|part| part.bytes).sum::<u64>(), *expected, "predicted: {changes:?}");
+            let kept = run.allocated(class.example_rank as usize);
+            let beside = kept.peak_allocated_bytes - of(&kept).iter().sum::<u64>();
+            assert_eq!(beside, *expected, "kept: {changes:?}");
+        }
+    }
+}
+
 #[test]
 fn momentum_of_matrices() {
     check(4, 2, |plan| {

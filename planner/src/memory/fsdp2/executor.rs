@@ -117,7 +117,7 @@ pub(super) fn layer(terms: &LayerTerms<'_>, kind: LayerKind) -> TorchLayer {
 
 /// What a chunk makes for itself before its layers, for one micro batch.
 fn of_chunk(at: &PlanTerms<'_>, embedding: bool) -> SavedBytes {
-    let mut saved = SavedBytes::of(Saver::Attention, native::rotation_tables(at));
+    let mut saved = SavedBytes::of(Saver::Attention, native::own_rotation_tables(at));
     if embedding {
         saved.put(Saver::Embedding, native::token_numbers(at));
     }
