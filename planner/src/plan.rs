@@ -21,7 +21,7 @@ use crate::model::Model;
 use crate::reduced::{Nonuniform, nonuniform_groups};
 use crate::runtime::Runtime;
 use crate::schedule::Pipeline;
-use crate::settings::{Dispatcher, LrSchedule};
+use crate::settings::{Dispatcher, LrSchedule, Strategy};
 use crate::software::{Product, Program, program};
 use crate::wire::{DataFile, PlanFile, RankRole};
 
@@ -220,10 +220,31 @@ impl Plan {
         facts.is_workers_own || (facts.shards_parameters && named == Some(Product::Worker))
     }
 
-    /// Whether the worker sums gradients layer by layer beside the last backward, where its ranks talk by NCCL: ranks of nonuniform
-    /// tensor parallelism first bring gradients to where they are summed, and units have reductions of their own.
+    /// Kinds of groups whose collectives the worker has go on beside computing, where its ranks talk by NCCL: those that sum a
+    /// layer's gradients, or gather and reduce units. None where ranks of nonuniform tensor parallelism first bring gradients to where
+    /// they are summed, and where Megatron-FSDP keeps gradients whole until the end of a step.
+    pub fn beside(&self) -> Vec<GroupKind> {
+        let facts = self.runtime.facts();
+        let kinds: &[GroupKind] = match (facts.is_workers_own, facts.flat_units) {
+            (true, _) if self.nonuniform.is_none() => &[GroupKind::DpCp, GroupKind::Edp],
+            (false, true)
+                if self.is_computed_by_the_worker() && self.layout.fsdp.strategy > Strategy::Optim =>
+            {
+                &[GroupKind::DpShardCp, GroupKind::EpShard]
+            }
+            (false, false) if self.is_computed_by_the_worker() => {
+                &[GroupKind::DpReplicate, GroupKind::DpShardCp, GroupKind::EpShard, GroupKind::PostForward]
+            }
+            _ => &[],
+        };
+        let experts = self.model.moe.is_some();
+        let used = |kind: &&GroupKind| experts || !matches!(kind, GroupKind::Edp | GroupKind::EpShard);
+        kinds.iter().filter(used).copied().collect()
+    }
+
+    /// Whether the worker reduces gradients layer by layer or unit by unit, beside a backward where its ranks talk by NCCL.
     pub fn is_reduced_by_layer(&self) -> bool {
-        self.runtime.facts().is_workers_own && self.nonuniform.is_none()
+        !self.beside().is_empty()
     }
 
     /// How its layers are split over stages.

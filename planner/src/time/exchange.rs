@@ -215,6 +215,28 @@ mod tests {
         assert_eq!(exchange.calls(None, 1.0, false), (1.0, 1000.0));
     }
 
+    #[test]
+    fn the_worker_gathers_and_reduces_units_beside_computing() {
+        let of = |gpu: &str, runtime: &str, layout: Value| {
+            let mut plan = file("llama-3-8b", 4, &layout, &json!({}));
+            plan["runtime"] = json!(runtime);
+            plan["cluster"] = json!({"gpu": gpu, "nodes": 1, "gpus_per_node": 8});
+            let plan = Plan::resolve(&parse_plan(&plan.to_string()).unwrap()).plan.unwrap();
+            let plan = Plan::resolve(&plan.executed()).plan.unwrap();
+            let data = setup(&plan).unwrap().data;
+            (data.by_layer, [data.overlap_reduce, data.overlap_gather])
+        };
+        for runtime in ["fsdp2", "megatron_fsdp"] {
+            assert_eq!(of("h100-sxm", runtime, json!({})), ([true; 2], [true; 2]), "{runtime}");
+            assert_eq!(of("cpu", runtime, json!({})), ([true; 2], [false; 2]), "{runtime}");
+        }
+        let flat = |strategy: &str| of("h100-sxm", "megatron_fsdp", json!({"fsdp": {"strategy": strategy}}));
+        assert_eq!(flat("optim_grads"), ([true, false], [true, false]));
+        assert_eq!(flat("optim"), ([false; 2], [false; 2]));
+        // Of a pipeline, units are reduced in the last backward of each chunk.
+        assert!(of("h100-sxm", "fsdp2", json!({"pp": 2})).1[0]);
+    }
+
     /// With a constant batch for each GPU, eight times as many take little longer, and 64 times as many no less.
     #[test]
     fn steps_grow_little_with_gpus() {

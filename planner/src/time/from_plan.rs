@@ -154,7 +154,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
     }
 }
 
-/// Whether the worker reduces gradients layer by layer beside the last backward: its ranks talk by NCCL on GPUs alone.
+/// Whether the worker reduces gradients layer by layer beside a backward: its ranks talk by NCCL on GPUs alone.
 fn reduces_by_layer(plan: &Plan) -> bool {
     plan.is_reduced_by_layer() && plan.cluster.gpu.speeds.is_some()
 }
@@ -204,7 +204,7 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
     if runtime.overlaps_tensor_parallel_as_said {
         facts.overlap_tp |= training.overlap.tp || plan.software.where_possible.tp && plan.layout.sp;
     }
-    if plan.layout.pp > 1 && plan.layout.fsdp.sync_last {
+    if plan.layout.pp > 1 && plan.layout.fsdp.sync_last && !plan.is_computed_by_the_worker() {
         // Gradients are added up whole and reduced after the last backward (torch 2.6, distributed/pipelining/stage.py).
         (facts.overlap_reduce, facts.fused_gradients) = (false, false);
     }
@@ -215,8 +215,13 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
     if profile.dispatcher.is_none() || free {
         facts.fused_dispatch = plan.dispatcher() == Dispatcher::Flex;
     }
-    if plan.is_computed_by_the_worker() && !reduces_by_layer(plan) {
-        facts.overlap_reduce = false;
+    if plan.is_computed_by_the_worker() {
+        let beside = reduces_by_layer(plan);
+        facts.overlap_reduce &= beside;
+        if runtime.shards_parameters {
+            // Units that are gathered for each use are so ahead of it; weights that are kept come back at once.
+            facts.overlap_gather = beside && plan.layout.fsdp.strategy == Strategy::OptimGradsParams;
+        }
     }
     if profile.overlap.is_none() || free {
         let (overlap, possible) = (&training.overlap, plan.software.where_possible);

@@ -29,6 +29,7 @@ pub fn choose(
     host: HostCollectives,
     name: &str,
     device: Device,
+    beside: &[GroupKind],
 ) -> anyhow::Result<Box<dyn Collectives>> {
     let chosen =
         by_nccl(arguments, &host, name, device).inspect_err(|error| host.abort(&format!("{error:#}")))?;
@@ -39,7 +40,7 @@ pub fn choose(
             if first {
                 notice(&format!("ranks talk by NCCL {}", nccl.version()));
             }
-            Ok(Box::new(NcclCollectives::new(host, nccl, device)?))
+            Ok(Box::new(NcclCollectives::new(host, nccl, device, beside)?))
         }
         Err(why) => {
             if first {

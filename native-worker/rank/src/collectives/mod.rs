@@ -98,6 +98,13 @@ pub struct Begun {
     work: Option<(Name, Arc<Span>)>,
 }
 
+impl Begun {
+    /// Whether it was done when it had begun, so that nobody waits for it.
+    pub fn was_done(&self) -> bool {
+        self.work.is_none()
+    }
+}
+
 /// How contributions become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduce {
@@ -137,8 +144,8 @@ pub trait Collectives {
     }
 
     /// Begins what all members of a group do together: its tensors are neither read nor changed by what is computed before it is
-    /// waited for. Collectives that are begun follow each other. Only what reduces gradients over data-parallel ranks goes beside
-    /// computing (`nccl::parts`); others, and all where ranks talk by host memory, are done on return.
+    /// waited for. Collectives that are begun follow each other. Only those of groups that the plan names go beside computing
+    /// (`Plan::beside`); others, and all where ranks talk by host memory, are done on return.
     ///
     /// # Errors
     /// As `enter`.

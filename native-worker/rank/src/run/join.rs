@@ -100,7 +100,7 @@ pub(super) fn joined(
     log.append(Event::Joined(joined));
     // From here on a signal asks for an end in good order; before, it simply ends the process.
     signals::listen()?;
-    let world = choice::choose(arguments, host, &name, device)?;
+    let world = choice::choose(arguments, host, &name, device, &reading.kept().beside())?;
     let world = world.as_ref();
     let result = train(arguments, reading, world, device, log);
     match &result {

@@ -4,6 +4,7 @@
 //! What a rank keeps of a unit is a slice of a buffer; the planner says where its elements go (`CarriedUnit`). A unit's parameters
 //! are views of one storage, which is emptied and filled again, so that whoever has such a view has it again in backward.
 
+mod gather;
 mod parts;
 mod persistent;
 mod reduction;
@@ -16,8 +17,10 @@ use planner::shard::ParamShard;
 use planner::shard::fsdp::{CarriedUnit, CopyOut, Handling, Section, Weights};
 use tch::{Device, Kind, Tensor};
 
+use self::gather::Gather;
 use self::parts::Fewer;
 use self::persistent::{DOUBLED, Persistent};
+use self::reduction::Reduction;
 use super::{Buffer, kind_of, length, view};
 use crate::collectives::{Collectives, GroupId};
 use crate::sys;
@@ -45,23 +48,6 @@ struct FullParameter {
     leaf: Tensor,
 }
 
-/// The members' slices of a unit, one after the other.
-struct Gather {
-    elements: Tensor,
-    /// Whether they are what the rank keeps: there is nobody to gather from.
-    kept: bool,
-}
-
-impl Gather {
-    /// Bytes that it takes for itself.
-    fn owned_bytes(&self) -> u64 {
-        if self.kept {
-            return 0;
-        }
-        (self.elements.numel() * self.elements.kind().elt_size_in_bytes()) as u64
-    }
-}
-
 /// What changes in a step.
 #[derive(Default)]
 struct Now {
@@ -77,8 +63,8 @@ struct Now {
     ahead: Option<(usize, Vec<Gather>)>,
     /// Buffers of the section that was copied out last: they live until the next is.
     copied: Vec<Gather>,
-    /// The inputs of the last reductions: they live until the next ones.
-    reducing: Vec<Tensor>,
+    /// The last reduction, which may go on beside computing: what it reads and makes lives until the next one.
+    reducing: Option<Reduction>,
     /// Gradients of this micro batch, by parameter.
     fresh: Vec<Option<Tensor>>,
     /// Sums of those that wait.
@@ -263,7 +249,8 @@ impl Units {
         let gradients = now.fresh.iter().chain(&now.waiting).chain(gradients).flatten().map(bytes).sum();
         let persistent = &self.persistent.gradients;
         let stays = |tensor: &&Tensor| persistent.iter().any(|one| one.data_ptr() == tensor.data_ptr());
-        let of_steps = now.reducing.iter().chain(sums.iter().copied()).filter(|tensor| !stays(tensor));
+        let of_last = now.reducing.iter().flat_map(Reduction::tensors);
+        let of_steps = of_last.chain(sums.iter().copied()).filter(|tensor| !stays(tensor));
         let reducing = of_steps.chain(persistent).map(bytes).sum();
         watched.push((at, [gathered, gathering, gradients, reducing]));
         Ok(())
@@ -327,10 +314,10 @@ impl Units {
                 }
                 self.settle(unit, reduces, buffers, world)?;
             }
-            self.now.borrow_mut().reducing.clear();
+            self.finish_reduction(buffers, world)?;
         }
         if last {
-            self.end()?;
+            self.end(buffers, world)?;
         }
         self.note(At::BackwardDone, &[], &[])
     }
@@ -338,14 +325,14 @@ impl Units {
     /// Gives everything back: behind a step, and behind an evaluation.
     ///
     /// # Errors
-    /// When libtorch fails.
-    pub fn end(&self) -> anyhow::Result<()> {
-        self.drop_ahead()?;
+    /// When libtorch or a collective fails.
+    pub fn end(&self, buffers: &[Buffer], world: &dyn Collectives) -> anyhow::Result<()> {
+        self.drop_ahead(world)?;
+        self.finish_reduction(buffers, world)?;
         (0..self.units.len()).try_for_each(|unit| self.give_back(unit))?;
         let mut now = self.now.borrow_mut();
         now.copied.clear();
         now.parts.fill_with(|| None);
-        now.reducing.clear();
         now.reduced.fill(false);
         Ok(())
     }
@@ -448,13 +435,14 @@ impl Units {
         }
         let is_ahead = self.now.borrow().ahead.as_ref().is_some_and(|(ahead, _)| *ahead == place);
         let ahead = if is_ahead { self.now.borrow_mut().ahead.take() } else { None };
-        let gathered = match ahead {
+        let mut gathered = match ahead {
             Some((_, gathered)) => gathered,
             None => {
-                self.drop_ahead()?;
+                self.drop_ahead(world)?;
                 self.gather(place, buffers, world)?
             }
         };
+        gathered.iter_mut().try_for_each(|gather| gather.wait(world))?;
         // The last one's is freed first.
         self.now.borrow_mut().copied.clear();
         for (&unit, gathered) in self.sections[place].1.iter().zip(&gathered) {
@@ -470,88 +458,21 @@ impl Units {
         {
             return Ok(());
         }
-        self.drop_ahead()?;
+        self.drop_ahead(world)?;
         let gathered = self.gather(place, buffers, world)?;
         self.now.borrow_mut().ahead = Some((place, gathered));
         Ok(())
     }
 
     /// Frees what was gathered ahead and is not used.
-    fn drop_ahead(&self) -> anyhow::Result<()> {
-        let Some((place, _)) = self.now.borrow_mut().ahead.take() else { return Ok(()) };
+    fn drop_ahead(&self, world: &dyn Collectives) -> anyhow::Result<()> {
+        let Some((place, mut gathered)) = self.now.borrow_mut().ahead.take() else { return Ok(()) };
+        gathered.iter_mut().try_for_each(|gather| gather.wait(world))?;
         for &unit in &self.sections[place].1 {
             let filled = self.units[unit].planned.weights == Weights::Gathered;
             if filled && !self.now.borrow().gathered[unit] {
                 self.empty(unit)?;
             }
-        }
-        Ok(())
-    }
-
-    /// The members' slices of a section's units, one after the other.
-    fn gather(
-        &self,
-        place: usize,
-        buffers: &[Buffer],
-        world: &dyn Collectives,
-    ) -> anyhow::Result<Vec<Gather>> {
-        let mut found = Vec::new();
-        for &unit in &self.sections[place].1 {
-            let Unit { planned, group, index, storage, .. } = &self.units[unit];
-            if planned.weights == Weights::Kept {
-                found.push(Gather { elements: storage.shallow_clone(), kept: true });
-                continue;
-            }
-            let kept = view(&buffers[planned.buffer].weights, planned.start, planned.slice)?;
-            if planned.weights == Weights::Gathered {
-                let mut gathered = storage.shallow_clone();
-                if !self.now.borrow().gathered[unit] {
-                    self.fill(unit)?;
-                    let mut own = view(storage, index * planned.slice, planned.slice)?;
-                    own.f_copy_(&kept)?;
-                    if planned.members > 1 {
-                        world.all_gather(*group, &own, &mut gathered)?;
-                    }
-                }
-                found.push(Gather { elements: gathered, kept: true });
-                continue;
-            }
-            if planned.members == 1 {
-                found.push(Gather { elements: kept, kept: true });
-                continue;
-            }
-            if let Some(gathered) = self.gather_parts(unit, world)? {
-                found.push(gathered);
-                continue;
-            }
-            let form = (self.compute, storage.device());
-            let mut gathered = Tensor::f_empty([length(planned.slice * planned.members)?], form)?;
-            let mut own = view(&gathered, index * planned.slice, planned.slice)?;
-            own.f_copy_(&kept)?;
-            world.all_gather(*group, &own, &mut gathered)?;
-            found.push(Gather { elements: gathered, kept: false });
-        }
-        Ok(found)
-    }
-
-    fn copy_out(&self, number: usize, gathered: &Tensor) -> anyhow::Result<()> {
-        let unit = &self.units[number];
-        if unit.planned.weights != Weights::CopiedOut {
-            // They are where they are computed with.
-            self.now.borrow_mut().gathered[number] = true;
-            return Ok(());
-        }
-        self.fill(number)?;
-        self.now.borrow_mut().gathered[number] = true;
-        if self.copy_out_parts(number, gathered)? {
-            return Ok(());
-        }
-        if unit.planned.has_padding {
-            let _ = unit.storage.shallow_clone().f_zero_()?;
-        }
-        for copy in &unit.planned.copies {
-            let mut there = strided(&unit.storage, copy, &copy.local, unit.start_of(copy.parameter)?)?;
-            there.f_copy_(&strided(gathered, copy, &copy.gathered, 0)?)?;
         }
         Ok(())
     }

@@ -145,7 +145,7 @@ impl Stage {
             }
         }
         if let Some(units) = trainer.state.units() {
-            units.end()?;
+            units.end(&trainer.state.buffers, trainer.world)?;
         }
         let Running { loss_sum, activations, .. } = running;
         Ok(Ran { loss_sum, activations, trace })

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use planner::wire::{Communication, Event};
 use serde_json::{Value, json};
 
+use crate::fsdp2::moments::ranks_have_noted;
 use crate::harness::{PATIENCE, Run, Start, free_port, set, tiny};
 use crate::parity::{self, STEPS, same};
 
@@ -129,9 +130,59 @@ fn experts_on_other_ranks() {
     check(2, 1, experts("aux_loss"), with("layout.ep", 2));
 }
 
+/// A plan whose ranks keep shards.
+fn sharded(runtime: &'static str, fsdp: Value, replicas: u64) -> impl Fn(&mut Value) {
+    move |plan| {
+        set(plan, "runtime", runtime);
+        set(plan, "layout.fsdp", fsdp.clone());
+        set(plan, "layout.dp_replicate", replicas);
+    }
+}
+
 #[test]
 fn shards() {
     check(2, 1, same, with("runtime", "fsdp2"));
+    check(
+        2,
+        1,
+        same,
+        sharded("fsdp2", json!({"reshard_after_forward": "always", "gradient_sync": "every"}), 1),
+    );
+    check(4, 1, same, sharded("fsdp2", json!({}), 2));
+    check(4, 1, same, sharded("fsdp2", json!({"reshard_after_forward": 2}), 1));
+    check(2, 1, experts("aux_loss"), |plan| {
+        sharded("fsdp2", json!({}), 1)(plan);
+        set(plan, "layout.ep", 2);
+    });
+}
+
+/// What reductions beside computing have made is there until the next one, as it is predicted for GPUs.
+#[test]
+fn units_hold_what_is_predicted_for_gpus() {
+    for fsdp in [json!({"gradient_sync": "every"}), json!({"gradient_sync": "every", "outer_units": "apart"})]
+    {
+        let mut plan = tiny(2, 1);
+        set(&mut plan, "run.steps", 2);
+        set(&mut plan, "training.dtype", "fp32");
+        sharded("fsdp2", fsdp.clone(), 1)(&mut plan);
+        let mut run = start(&plan, &["--dump"], &[]);
+        run.succeed();
+        let mut on_gpus = plan.clone();
+        set(&mut on_gpus, "cluster.gpu", "h100-sxm");
+        assert!(ranks_have_noted(&run, &on_gpus, |_| true, &format!("{fsdp}")) > 100);
+    }
+}
+
+#[test]
+fn flat_units() {
+    for fsdp in [
+        json!({"strategy": "optim_grads"}),
+        json!({"strategy": "optim_grads_params"}),
+        json!({"strategy": "optim_grads_params", "double_buffer": true}),
+    ] {
+        check(2, 1, same, sharded("megatron_fsdp", fsdp, 1));
+    }
+    check(4, 1, same, sharded("megatron_fsdp", json!({"strategy": "optim_grads_params"}), 2));
 }
 
 #[test]
@@ -195,15 +246,21 @@ fn with_experts_the_host_waits_once_more_for_each_layer() {
 
 #[test]
 fn a_forgotten_event_is_found() {
-    let mut plan = tiny(2, 1);
-    set(&mut plan, "layout.pp", 2);
-    for forgets in ["default", "side"] {
-        let mut run = start(&plan, &["--timeout-s", "10"], &[("FAKE_GPU_FORGETS", forgets)]);
-        let finished = run.finish(PATIENCE);
-        assert!(
-            finished.iter().any(|rank| !rank.success && rank.stderr.contains("as no event is between them")),
-            "{forgets}: {finished:?}"
-        );
+    let mut stages = tiny(2, 1);
+    set(&mut stages, "layout.pp", 2);
+    let mut units = tiny(2, 1);
+    set(&mut units, "runtime", "fsdp2");
+    for plan in [stages, units] {
+        for forgets in ["default", "side"] {
+            let mut run = start(&plan, &["--timeout-s", "10"], &[("FAKE_GPU_FORGETS", forgets)]);
+            let finished = run.finish(PATIENCE);
+            assert!(
+                finished
+                    .iter()
+                    .any(|rank| !rank.success && rank.stderr.contains("as no event is between them")),
+                "{forgets}: {finished:?}"
+            );
+        }
     }
 }
 
@@ -285,6 +342,20 @@ fn gradients_are_summed_while_backward_goes_on() {
     let mut together = tiny(2, 1);
     set(&mut together, "training.optimizer.distributed", false);
     communication(&together, both);
+}
+
+#[test]
+fn units_are_gathered_and_reduced_while_computing_goes_on() {
+    let both = |_, told: &Communication| told.hidden_seconds > 0.0 && told.exposed_seconds > 0.0;
+    for (runtime, fsdp) in [
+        ("fsdp2", json!({"reshard_after_forward": "always"})),
+        ("megatron_fsdp", json!({"strategy": "optim_grads_params"})),
+        ("megatron_fsdp", json!({"strategy": "optim_grads"})),
+    ] {
+        let mut plan = tiny(2, 1);
+        sharded(runtime, fsdp, 1)(&mut plan);
+        communication(&plan, both);
+    }
 }
 
 #[test]

@@ -11,8 +11,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use planner::Plan;
 use planner::layout::{Group, GroupKind};
-use planner::wire::Outcome;
-use serde_json::Value;
+use planner::runtime::Runtime;
+use planner::shard::fsdp;
+use planner::wire::{Outcome, PlanFile};
+use serde_json::{Value, json};
 
 use crate::harness::{PATIENCE, Run, Start, free_port, set, tiny};
 
@@ -62,19 +64,26 @@ fn calls(run: &Run, pid: i32) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn groups(plan: &Value) -> Vec<Group> {
-    Plan::resolve(&planner::parse_plan(&plan.to_string()).unwrap()).plan.unwrap().groups()
+/// The groups of a run, and the kinds of those whose collectives go beside computing.
+fn groups(plan: &Value) -> (Vec<Group>, Vec<GroupKind>) {
+    let resolved = |file: &PlanFile| Plan::resolve(file).plan.unwrap();
+    let kept = resolved(&resolved(&planner::parse_plan(&plan.to_string()).unwrap()).executed());
+    let groups = match kept.runtime {
+        Runtime::Native => kept.groups(),
+        _ => fsdp::groups(&kept, &resolved(&fsdp::computed_with(&kept))),
+    };
+    (groups, kept.beside())
 }
 
 /// The members of the communicators that all ranks together should make besides that of all ranks: of each distinct set of
-/// ranks, then of each over which gradients are summed beside computing, and of each pair of neighbours in a pipeline.
-fn expected_communicators(groups: &[Group], all: &[u64]) -> Vec<Vec<u64>> {
+/// ranks, then of each whose collectives go beside computing, and of each pair of neighbours in a pipeline.
+fn expected_communicators(groups: &[Group], beside: &[GroupKind], all: &[u64]) -> Vec<Vec<u64>> {
     let mut sets: Vec<Vec<u64>> = groups.iter().map(|group| group.ranks.clone()).collect();
     sets.retain(|ranks| ranks.len() > 1 && ranks != all);
     sets.sort();
     sets.dedup();
-    let reduces = |group: &&Group| [GroupKind::DpCp, GroupKind::Edp].contains(&group.kind);
-    let mut beside: Vec<Vec<u64>> = groups.iter().filter(reduces).map(|group| group.ranks.clone()).collect();
+    let goes = |group: &&Group| beside.contains(&group.kind);
+    let mut beside: Vec<Vec<u64>> = groups.iter().filter(goes).map(|group| group.ranks.clone()).collect();
     beside.retain(|ranks| ranks.len() > 1);
     beside.sort();
     beside.dedup();
@@ -144,7 +153,7 @@ fn check(world: u64, tp: u64, change: impl Fn(&mut Value)) {
             by_name.entry(name).or_default().insert(place, (rank as u64, calls_of(&calls, &number)));
         }
     }
-    let groups = groups(&plan);
+    let (groups, beside) = groups(&plan);
     let all = &groups.iter().find(|group| group.kind == GroupKind::World).unwrap().ranks;
     let mut members: Vec<Vec<u64>> = Vec::new();
     for (name, of_members) in &by_name {
@@ -158,7 +167,7 @@ fn check(world: u64, tp: u64, change: impl Fn(&mut Value)) {
         }
     }
     members.sort();
-    assert_eq!(members, expected_communicators(&groups, all));
+    assert_eq!(members, expected_communicators(&groups, &beside, all));
     assert!(by_name.values().flat_map(BTreeMap::values).any(|(_, calls)| !calls.is_empty()));
 }
 
@@ -167,6 +176,36 @@ fn data_and_tensor_parallel() {
     check(4, 2, |_| {});
     check(2, 1, |plan| set(plan, "training.optimizer.distributed", false));
     check(2, 2, |plan| set(plan, "training.dtype", "bf16"));
+}
+
+#[test]
+fn units() {
+    let fsdp = |runtime: &'static str, fsdp: Value| {
+        move |plan: &mut Value| {
+            set(plan, "runtime", runtime);
+            set(plan, "layout.fsdp", fsdp.clone());
+        }
+    };
+    check(2, 1, fsdp("fsdp2", json!({"reshard_after_forward": "always"})));
+    // Each micro batch's gradients are reduced, and added to those before.
+    check(2, 1, fsdp("fsdp2", json!({"gradient_sync": "every"})));
+    // Sums over replicas, behind those over shards.
+    check(4, 1, |plan| {
+        fsdp("fsdp2", json!({}))(plan);
+        set(plan, "layout.dp_replicate", 2);
+    });
+    check(4, 1, fsdp("fsdp2", json!({"reshard_after_forward": 2})));
+    check(4, 2, |plan| {
+        fsdp("fsdp2", json!({}))(plan);
+        set(plan, "layout.pp", 2);
+    });
+    for strategy in ["no_shard", "optim", "optim_grads", "optim_grads_params"] {
+        check(2, 1, fsdp("megatron_fsdp", json!({"strategy": strategy})));
+    }
+    check(4, 1, |plan| {
+        fsdp("megatron_fsdp", json!({"strategy": "optim_grads_params", "double_buffer": true}))(plan);
+        set(plan, "layout.dp_replicate", 2);
+    });
 }
 
 #[test]

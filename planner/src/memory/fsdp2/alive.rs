@@ -4,7 +4,7 @@
 //!
 //! Forward gathers the next section while one is at work, and a gather's buffer lives until the next one is copied out.
 //! Backward gathers the section before while one is at work, and gives a gather's buffer back at once; the input of a reduction
-//! lives until the next reduction begins.
+//! lives until the next reduction begins, and so does what it makes, where it goes on beside computing until then.
 
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ pub enum At {
     Adding(Section),
     /// A unit's gradients are about to be copied into the input of their reduction.
     Reducing(Section),
-    /// They are reduced.
+    /// Their reduction is begun.
     Summing(Section),
     /// A section's backward is done but for the gradients of weights, which a schedule puts off.
     AfterInputs(Section),
@@ -98,6 +98,9 @@ struct Step<'u> {
     stays: bool,
     /// Whether reductions of a step's first micro batch go right into the gradients that are kept.
     direct: bool,
+    /// Whether reductions go on beside computing, as they do where ranks talk by NCCL, so that what they make is added when the next
+    /// one begins.
+    beside: bool,
     tied: bool,
     gathered: Vec<bool>,
     /// Whether a part of each is kept for its next gather.
@@ -158,6 +161,7 @@ impl<'u> Step<'u> {
             waits: handling.waits,
             stays: handling.stays,
             direct: handling.kept == handling.reduce && !handling.on_host,
+            beside: plan.cluster.gpu.capacity_bytes.is_some(),
             tied: plan.model.tied_embeddings,
             gathered: units.iter().map(|unit| unit.weights == Weights::Kept).collect(),
             kept: vec![false; units.len()],
@@ -510,7 +514,11 @@ impl<'u> Step<'u> {
         }
         let first = !std::mem::replace(&mut self.reduced[number], true);
         let output = if first && self.direct { Quantity::ZERO } else { self.reduce * unit.shard };
-        tell(Event::At(At::Summing(unit.section)), Alive { reducing: input + output, ..self.alive });
+        let summing = Alive { reducing: input + output, ..self.alive };
+        if self.beside {
+            self.alive = summing;
+        }
+        tell(Event::At(At::Summing(unit.section)), summing);
     }
 }
 

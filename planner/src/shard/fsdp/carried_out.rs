@@ -141,8 +141,9 @@ pub fn computed_with(plan: &Plan) -> PlanFile {
 /// The groups of a run: runtime native's, and those that units are split over and copied to.
 pub fn groups(plan: &Plan, native: &Plan) -> Vec<Group> {
     let mesh = plan.mesh();
-    let kinds = [GroupKind::DpReplicate, GroupKind::DpShardCp, GroupKind::EpShard];
-    let of_mesh = kinds.into_iter().flat_map(|kind| mesh.groups(kind));
+    let experts = plan.model.moe.is_some().then_some(GroupKind::EpShard);
+    let kinds = [GroupKind::DpReplicate, GroupKind::DpShardCp].into_iter().chain(experts);
+    let of_mesh = kinds.flat_map(|kind| mesh.groups(kind));
     native
         .groups()
         .into_iter()

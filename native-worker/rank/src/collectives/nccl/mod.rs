@@ -63,12 +63,18 @@ pub struct NcclCollectives {
 }
 
 impl NcclCollectives {
-    /// Connects all ranks, and splits them in the groups' communicators; groups of the same ranks share one.
+    /// Connects all ranks, and splits them in the groups' communicators; groups of the same ranks share one. Collectives of groups of
+    /// the kinds in `beside` can go beside computing.
     ///
     /// # Errors
     /// When NCCL can't connect the ranks, or one is missing.
-    pub fn new(host: HostCollectives, nccl: Arc<Nccl>, device: Device) -> anyhow::Result<NcclCollectives> {
-        let made = connect(&host, &nccl).inspect_err(|error| host.abort(&format!("{error:#}")))?;
+    pub fn new(
+        host: HostCollectives,
+        nccl: Arc<Nccl>,
+        device: Device,
+        beside: &[GroupKind],
+    ) -> anyhow::Result<NcclCollectives> {
+        let made = connect(&host, &nccl, beside).inspect_err(|error| host.abort(&format!("{error:#}")))?;
         let Connected { communicators, beside, lanes, all } = made;
         let side = nccl.cuda.stream()?;
         let watch = Watch::start(host.control(), all)?;
@@ -254,11 +260,11 @@ struct Connected {
 }
 
 /// All ranks enter every split, in the same order: parts of ranks that nobody shares are split off together.
-fn connect(host: &HostCollectives, nccl: &Arc<Nccl>) -> anyhow::Result<Connected> {
+fn connect(host: &HostCollectives, nccl: &Arc<Nccl>, beside: &[GroupKind]) -> anyhow::Result<Connected> {
     let (control, me) = (host.control(), host.rank() as u64);
     host.note("connecting all ranks by NCCL");
     let world = host.mine(GroupKind::World)?;
-    let AllParts { parts, of_groups, beside, lanes: of_lanes } = parts::of(host.groups());
+    let AllParts { parts, of_groups, beside, lanes: of_lanes } = parts::of(host.groups(), beside);
     let mut id = identifier(nccl, host.leads())?;
     host.broadcast(world, 0, &mut id)?;
     let whole = nccl.connect(bytes_of(&id)?, host.index(world)?, host.size(world), &control.patience())?;

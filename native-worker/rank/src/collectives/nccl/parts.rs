@@ -24,9 +24,6 @@ pub struct LanePart {
     pub part: usize,
 }
 
-/// Groups whose collectives can go beside computing: gradients are reduced over them.
-const BESIDE: [GroupKind; 2] = [GroupKind::DpCp, GroupKind::Edp];
-
 /// The parts of a world.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct AllParts {
@@ -41,8 +38,9 @@ pub struct AllParts {
 }
 
 /// The parts of a world: the same on every rank. Groups of the same ranks in the same order share a part. What runs beside
-/// them has parts of its own: messages, each lane, and collectives that go beside computing. Groups of one rank have none.
-pub fn of(groups: &[Group]) -> AllParts {
+/// them has parts of its own: messages, each lane, and collectives that go beside computing, of groups of the kinds in `beside`.
+/// Groups of one rank have none.
+pub fn of(groups: &[Group], beside: &[GroupKind]) -> AllParts {
     let mut parts = Parts::default();
     let mut by_ranks: BTreeMap<&[u64], usize> = BTreeMap::new();
     let all = groups.iter().find(|group| group.kind == GroupKind::World).map(|group| &group.ranks);
@@ -55,7 +53,7 @@ pub fn of(groups: &[Group]) -> AllParts {
     }
     let mut beside_by_ranks: BTreeMap<&[u64], usize> = BTreeMap::new();
     let beside = groups.iter().map(|group| {
-        let goes = group.ranks.len() > 1 && BESIDE.contains(&group.kind);
+        let goes = group.ranks.len() > 1 && beside.contains(&group.kind);
         goes.then(|| {
             *beside_by_ranks.entry(&group.ranks).or_insert_with(|| parts.add(group.ranks.clone(), true))
         })
@@ -125,7 +123,7 @@ mod tests {
             group(GroupKind::Dp, &[2, 3]),
             group(GroupKind::Cp, &[0, 1]),
         ];
-        let AllParts { parts, of_groups, lanes, beside } = of(&groups);
+        let AllParts { parts, of_groups, lanes, beside } = of(&groups, &[GroupKind::DpCp]);
         assert_eq!(beside, [None; 6]);
         assert_eq!(of_groups, [Some(0), None, Some(0), Some(1), Some(2), Some(1)]);
         assert_eq!((parts[0].round, parts[1].round, parts[2].round), (None, Some(0), Some(0)));
@@ -144,7 +142,7 @@ mod tests {
             group(GroupKind::Edp, &[0, 2]),
             group(GroupKind::Edp, &[1]),
         ];
-        let AllParts { parts, of_groups, beside, .. } = of(&groups);
+        let AllParts { parts, of_groups, beside, .. } = of(&groups, &[GroupKind::DpCp, GroupKind::Edp]);
         assert_eq!(of_groups, [Some(0), Some(1), Some(2), Some(1), None]);
         assert_eq!(beside, [None, Some(3), Some(4), Some(3), None]);
         let ranks: Vec<&[u64]> = parts.iter().map(|part| part.ranks.as_slice()).collect();
@@ -155,7 +153,7 @@ mod tests {
     #[test]
     fn a_ring_of_two_is_one_lane() {
         let AllParts { parts, lanes, .. } =
-            of(&[group(GroupKind::Pp, &[4, 6]), group(GroupKind::Pp, &[5, 7])]);
+            of(&[group(GroupKind::Pp, &[4, 6]), group(GroupKind::Pp, &[5, 7])], &[]);
         assert_eq!(lanes.len(), 2);
         assert_eq!(rounds(&parts), 2);
     }

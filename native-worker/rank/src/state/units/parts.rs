@@ -6,7 +6,8 @@ use planner::shard::fsdp::CarriedUnit;
 use tch::Tensor;
 
 use super::super::{length, view};
-use super::{Gather, Units};
+use super::Units;
+use super::gather::Gather;
 use crate::collectives::{Collectives, GroupId};
 
 /// The ranks that a unit stays split over.
@@ -55,10 +56,11 @@ impl Units {
         let Some((fewer, part)) = unit.fewer.as_ref().zip(part) else { return Ok(None) };
         let elements = part.numel() as u64;
         let form = (self.compute, unit.storage.device());
-        let mut gathered = Tensor::f_empty([length(elements * fewer.ranks)?], form)?;
-        view(&gathered, fewer.index * elements, elements)?.f_copy_(&part)?;
-        world.all_gather(fewer.group, &part, &mut gathered)?;
-        Ok(Some(Gather { elements: gathered, kept: false }))
+        let all = Tensor::f_empty([length(elements * fewer.ranks)?], form)?;
+        view(&all, fewer.index * elements, elements)?.f_copy_(&part)?;
+        let mut gathered = Gather::to_come(all);
+        gathered.begin(&part, fewer.group, world)?;
+        Ok(Some(gathered))
     }
 
     /// Copies out a unit that was gathered from parts, and gives up its own; says whether it was.

@@ -52,7 +52,9 @@ fn bytes_are_predicted() {
                     let off = class.peak_allocated_bytes as f64 / found.peak_allocated_bytes as f64 - 1.0;
                     assert!(
                         near(case.model).contains(&off),
-                        "{off:+.4} on rank {rank} of {world}, {dtype}, {case:?}"
+                        "{off:+.4}, {} predicted, {} measured on rank {rank} of {world}, {dtype}, {case:?}",
+                        class.peak_allocated_bytes,
+                        found.peak_allocated_bytes
                     );
                     lines.push(off);
                 }

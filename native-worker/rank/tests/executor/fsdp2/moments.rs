@@ -32,7 +32,11 @@ pub fn are_the_planners(file: &Value, counts: impl Fn(u64) -> bool, what: &str) 
     // Each step after the first begins as the second does.
     let mut file = file.clone();
     set(&mut file, "run.steps", 2);
-    let run = Run::complete_with_dumps(&file);
+    ranks_have_noted(&Run::complete_with_dumps(&file), &file, counts, what)
+}
+
+/// Holds what the ranks of a run have noted beside the planner's walk of a plan, and counts the moments.
+pub fn ranks_have_noted(run: &Run, file: &Value, counts: impl Fn(u64) -> bool, what: &str) -> usize {
     let executed = Plan::resolve(&planner::parse_plan(&file.to_string()).unwrap()).plan.unwrap().executed();
     let plan = Plan::resolve(&executed).plan.unwrap();
     let mut moments = 0;
@@ -47,7 +51,7 @@ pub fn are_the_planners(file: &Value, counts: impl Fn(u64) -> bool, what: &str) 
             .collect();
         assert!(expected.len() > 4);
         for step in run.steps(rank as usize) {
-            let found = noted(&run, step.step, rank);
+            let found = noted(run, step.step, rank);
             for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 assert_eq!(
                     found, expected,
