@@ -187,7 +187,8 @@ fn readable(study: &Study, points: &[StudyPoint]) -> String {
     }));
     out.push_str(&text::table(&rows));
     out.push_str(&format!(
-        "\nMeans of {} draws for each row, the same for all columns\n\
+        "\nMeans of {} draws for each row, the same for all columns. Losses are of what a step does; what it takes longer is counted where\n\
+         a plan says which GPUs failed, in cluster.failed\n\
          Boosted: up to {:.2} times the power for GPUs of reduced groups, which makes them {:.1} % faster; energy is of a token\n\n\
          For a step to keep its batch, spare groups that stand by, and the share of all GPUs that are idle for it\n\n",
         drawn(points),

@@ -5,12 +5,12 @@
 
 mod protocol;
 
-use batch::launch::{as_command_line, read_site, site_toml};
+use batch::launch::{Site, as_command_line, examples, read_site, site_toml};
 use frameworks::script;
 use planner::Plan;
 use planner::json::read_json;
 use planner::wire::PlanFile;
-use protocol::{Ask, Tell, Wanted, Written};
+use protocol::{Ask, Filled, Tell, Wanted, Written};
 use wasm_bindgen::prelude::*;
 
 fn main() {
@@ -29,12 +29,21 @@ pub fn answer(question: &str) -> Option<String> {
         })),
         Ask::SiteFile(site) => Tell::SiteFile(site_toml(&site.without_secrets())),
         Ask::Weights(given) => Tell::Weights(planner::model::compare_text(&given.0, &given.1)),
-        Ask::ReadSite(text) => Tell::ReadSite(match read_site(&text) {
+        Ask::Example(title, site) => Tell::Example(filled(&title, &site).map(Box::new)),
+        Ask::Harmless(site) => Tell::Site(Ok(Box::new(site.without_secrets()))),
+        Ask::ReadSite(text) => Tell::Site(match read_site(&text) {
             Ok(site) => Ok(Box::new(site.without_secrets())),
             Err(finding) => Err(format!("{} ({})", finding.message, finding.rule)),
         }),
     };
     serde_json::to_string(&told).ok()
+}
+
+fn filled(title: &str, site: &Site) -> Option<Filled> {
+    let example = examples().into_iter().find(|example| example.title == title)?;
+    let site = example.on(site);
+    let options = example.options;
+    Some(Filled { plan: example.plan, site, body: options.body, mode: options.mode, task: options.task })
 }
 
 fn written(wanted: &Wanted) -> Option<Written> {

@@ -1,6 +1,6 @@
 //! What the page asks of the module `texts`, and what that answers: JSON. Both compile this file.
 
-use batch::launch::{ScriptOptions, Site};
+use batch::launch::{Body, Mode, ScriptOptions, Site, Task};
 use batch::lint::Report;
 use planner::finding::Finding;
 use planner::wire::PlanFile;
@@ -27,6 +27,21 @@ pub struct Written {
     pub findings: Vec<Finding>,
 }
 
+/// An example, on a site.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Filled {
+    /// Its plan.
+    pub plan: PlanFile,
+    /// The site, with what it needs.
+    pub site: Site,
+    /// What its script runs.
+    pub body: Body,
+    /// How it is started.
+    pub mode: Mode,
+    /// What Megatron Bridge does in it.
+    pub task: Task,
+}
+
 /// A question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Ask {
@@ -36,10 +51,14 @@ pub enum Ask {
     Script(Box<Wanted>),
     /// The command line that prints the same script.
     CommandLine(Box<Wanted>),
+    /// The example of this title, on a site.
+    Example(String, Box<Site>),
     /// A site as its file, without what may be a secret.
     SiteFile(Box<Site>),
     /// The site of a file's text.
     ReadSite(String),
+    /// A site without what may be a secret.
+    Harmless(Box<Site>),
     /// What of an index of safetensors files, or of what one of them begins with, does not match a config.json.
     Weights(Box<(Map<String, Value>, String)>),
 }
@@ -55,8 +74,10 @@ pub enum Tell {
     CommandLine(Option<String>),
     /// Of `Ask::SiteFile`.
     SiteFile(String),
-    /// Of `Ask::ReadSite`; a sentence where it is no site's file.
-    ReadSite(Result<Box<Site>, String>),
+    /// Of `Ask::Example`; none where no example has this title.
+    Example(Option<Box<Filled>>),
+    /// Of `Ask::ReadSite` and `Ask::Harmless`; a sentence where a text is no site's file.
+    Site(Result<Box<Site>, String>),
     /// Of `Ask::Weights`.
     Weights(Vec<Finding>),
 }

@@ -140,7 +140,7 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
     });
     let caption = move || {
         format!(
-            "Expected loss of throughput; means of {} draws with seed {SEED}, the same for all curves. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it",
+            "Expected loss of what a step does, not counting that it may take longer, which is counted above for GPUs that have failed; means of {} draws with seed {SEED}, the same for all curves. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it",
             draws.get()
         )
     };

@@ -33,6 +33,17 @@ impl Example {
     }
 }
 
+/// What each example is, in the order of [`examples`].
+pub const EXAMPLE_TITLES: [&str; 7] = [
+    "MiniMax-M2 on 8 GPUs: 64 experts a GPU are too many",
+    "MiniMax-M2 on 16 GPUs: weights there and back",
+    "MiniMax-M2 on 16 GPUs: inference",
+    "MiniMax-M2 on 64 GPUs: training",
+    "Megatron Bridge's recipe by torchrun, 4 nodes",
+    "Megatron-LM by torchrun, 8 nodes",
+    "Generation in an interactive allocation, 1 node",
+];
+
 /// All examples.
 pub fn examples() -> Vec<Example> {
     let minimax = |nodes: u64, tp: u64, ep: u64| {
@@ -50,23 +61,12 @@ pub fn examples() -> Vec<Example> {
     let on_nodes = Site { environment: Some(Environment::NodeLocal), ..model.clone() };
     let small = Site { hf_model: Some("Qwen/Qwen3-30B-A3B".to_owned()), ..Site::default() };
     let bridge = |task: Task| of(Mode::Srun, Body::Bridge, task);
-    let all: [(&'static str, Value, ScriptOptions, Site); 7] = [
+    let all: [(Value, ScriptOptions, Site); EXAMPLE_TITLES.len()] = [
+        (minimax(1, 2, 4), bridge(Task::Convert), model.clone()),
+        (minimax(2, 2, 8), bridge(Task::Convert), model.clone()),
+        (minimax(2, 1, 16), bridge(Task::Generate), on_nodes),
+        (minimax(8, 2, 32), bridge(Task::Train), model),
         (
-            "MiniMax-M2 on 8 GPUs: 64 experts a GPU are too many",
-            minimax(1, 2, 4),
-            bridge(Task::Convert),
-            model.clone(),
-        ),
-        (
-            "MiniMax-M2 on 16 GPUs: weights there and back",
-            minimax(2, 2, 8),
-            bridge(Task::Convert),
-            model.clone(),
-        ),
-        ("MiniMax-M2 on 16 GPUs: inference", minimax(2, 1, 16), bridge(Task::Generate), on_nodes),
-        ("MiniMax-M2 on 64 GPUs: training", minimax(8, 2, 32), bridge(Task::Train), model),
-        (
-            "Megatron Bridge's recipe by torchrun, 4 nodes",
             json!({
                 "version": 1,
                 "name": "Llama 3 70B, TP2 PP4 on 32 H100",
@@ -77,14 +77,8 @@ pub fn examples() -> Vec<Example> {
             of(Mode::Torchrun, Body::Bridge, Task::Train),
             Site::default(),
         ),
+        (minimax(8, 2, 32), of(Mode::Torchrun, Body::Mlm, Task::Train), Site::default()),
         (
-            "Megatron-LM by torchrun, 8 nodes",
-            minimax(8, 2, 32),
-            of(Mode::Torchrun, Body::Mlm, Task::Train),
-            Site::default(),
-        ),
-        (
-            "Generation in an interactive allocation, 1 node",
             json!({
                 "version": 1,
                 "name": "Qwen3 30B-A3B, EP8 on 8 H100",
@@ -96,8 +90,8 @@ pub fn examples() -> Vec<Example> {
             small,
         ),
     ];
-    let example = |(title, plan, options, site): (_, Value, _, _)| {
+    let example = |(title, (plan, options, site)): (_, (Value, _, _))| {
         parse_plan(&plan.to_string()).ok().map(|plan| Example { title, plan, options, site })
     };
-    all.into_iter().filter_map(example).collect()
+    EXAMPLE_TITLES.into_iter().zip(all).filter_map(example).collect()
 }

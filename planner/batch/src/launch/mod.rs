@@ -35,7 +35,7 @@ mod writer;
 pub use crate::shell::is_variable;
 pub use body::{Body, Hears, Program};
 pub use cli::{as_command_line, command_line, command_words, read_site, site_toml, words};
-pub use examples::{Example, examples};
+pub use examples::{EXAMPLE_TITLES, Example, examples};
 pub use options::{Mode, ScriptOptions, Task, TaskEnvironment};
 pub use profile::Profile;
 pub use site::{Container, Environment, GpuRequest, Site};

@@ -7,7 +7,7 @@ mod site_file;
 mod tools;
 mod variables;
 
-use batch::launch::{Body, Mode, ScriptOptions, Site, Task, examples};
+use batch::launch::{Body, EXAMPLE_TITLES, Mode, ScriptOptions, Site, Task};
 use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
@@ -31,18 +31,7 @@ const SITE_KEY: &str = "shardplan.site";
 
 /// The site as this browser knows it.
 fn kept() -> Site {
-    let site =
-        LocalStorage::get(SITE_KEY).ok().and_then(|site| read_value::<Site>(site).ok()).unwrap_or_default();
-    let harmless = site.without_secrets();
-    if harmless != site {
-        keep(&harmless);
-    }
-    harmless
-}
-
-/// Keeps the site in this browser, without what may be a secret. Without storage the values hold for this visit.
-fn keep(site: &Site) {
-    let _ = LocalStorage::set(SITE_KEY, site.without_secrets());
+    LocalStorage::get(SITE_KEY).ok().and_then(|site| read_value::<Site>(site).ok()).unwrap_or_default()
 }
 
 /// What is chosen besides the site.
@@ -106,18 +95,48 @@ impl Chosen {
         }
     }
 
-    fn follow(self, store: Store, title: &str) {
-        let Some(example) = examples().into_iter().find(|example| example.title == title) else { return };
-        store.replace(example.plan.clone());
-        self.site.update(|site| *site = example.on(site));
-        self.body.set(Some(example.options.body));
-        self.mode.set(example.options.mode);
-        self.task.set(example.options.task);
-        for text in [self.array, self.het, self.command, self.spare_nodes] {
-            text.set(String::new());
+    /// Keeps the site in this browser, without what may be a secret. Without storage the values hold for this visit. `first`
+    /// says that it came from there: what an earlier version kept, and this one does not, leaves the form, too.
+    fn keep(self, first: bool) {
+        let site = self.site.get();
+        if first && site == Site::default() {
+            return;
         }
-        self.on_failure.set(OnFailure::Stop);
+        leptos::task::spawn_local(async move {
+            let question = Ask::Harmless(Box::new(site.clone()));
+            let Some(Tell::Site(Ok(harmless))) = texts::ask(&question).await else { return };
+            let _ = LocalStorage::set(SITE_KEY, &*harmless);
+            // Unless something was typed meanwhile.
+            if first && *harmless != site && self.site.with_untracked(|now| *now == site) {
+                self.fill(*harmless);
+            }
+        });
+    }
+
+    /// Fills the form.
+    fn fill(self, site: Site) {
+        self.site.set(site);
         self.filled.update(|count| *count += 1);
+    }
+
+    fn follow(self, store: Store, title: String) {
+        let question = Ask::Example(title, Box::new(self.site.get_untracked()));
+        leptos::task::spawn_local(async move {
+            let Some(Tell::Example(told)) = texts::ask(&question).await else {
+                store.notify(texts::ABSENT);
+                return;
+            };
+            let Some(example) = told else { return };
+            store.replace(example.plan);
+            self.body.set(Some(example.body));
+            self.mode.set(example.mode);
+            self.task.set(example.task);
+            for text in [self.array, self.het, self.command, self.spare_nodes] {
+                text.set(String::new());
+            }
+            self.on_failure.set(OnFailure::Stop);
+            self.fill(example.site);
+        });
     }
 }
 
@@ -132,12 +151,7 @@ pub fn ScriptView() -> impl IntoView {
         let usual = || store.drawn_plan.get().map(|plan| Body::usual(&plan)).unwrap_or_default();
         chosen.body.get().unwrap_or_else(usual)
     });
-    Effect::new(move |first: Option<()>| {
-        site.track();
-        if first.is_some() {
-            site.with(keep);
-        }
-    });
+    Effect::new(move |before: Option<()>| chosen.keep(before.is_none()));
     let wanted = move || Wanted {
         plan: PlanFile::clone(&store.drawn_file.get()),
         site: site.get(),
@@ -209,7 +223,7 @@ pub fn ScriptView() -> impl IntoView {
 fn Kind(chosen: Chosen, body: Memo<Body>) -> impl IntoView {
     let store = store();
     let mut titles = vec![("", "none")];
-    titles.extend(examples().into_iter().map(|example| (example.title, example.title)));
+    titles.extend(EXAMPLE_TITLES.map(|title| (title, title)));
     let bodies = Body::ALL.map(|body| (body.name(), body.title())).to_vec();
     let modes = vec![("srun", "srun"), ("torchrun", "torchrun"), ("salloc", "salloc, step by step")];
     let tasks =
@@ -220,7 +234,7 @@ fn Kind(chosen: Chosen, body: Memo<Body>) -> impl IntoView {
     view! {
         <div class="site">
             <Choice id="script-example" label="Example" options=titles chosen=Signal::derive(|| "")
-                choose=move |title| chosen.follow(store, &title)/>
+                choose=move |title| chosen.follow(store, title)/>
             <Choice id="script-body" label="Runs" options=bodies chosen=Signal::derive(move || body.get().name())
                 choose=move |name| chosen.body.set(Body::ALL.into_iter().find(|body| body.name() == name))/>
             <Choice id="script-mode" label="Started by" options=modes chosen=Signal::derive(move || chosen.mode.get().name())

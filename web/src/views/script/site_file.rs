@@ -31,12 +31,12 @@ pub fn SiteFile(site: RwSignal<Site>, filled: RwSignal<u64>) -> impl IntoView {
     let take = move |text: String| {
         leptos::task::spawn_local(async move {
             match texts::ask(&Ask::ReadSite(text)).await {
-                Some(Tell::ReadSite(Ok(read))) => {
+                Some(Tell::Site(Ok(read))) => {
                     site.set(*read);
                     filled.update(|count| *count += 1);
                     store.notify("The site is the file's now");
                 }
-                Some(Tell::ReadSite(Err(sentence))) => store.notify(sentence),
+                Some(Tell::Site(Err(sentence))) => store.notify(sentence),
                 _ => store.notify(texts::ABSENT),
             }
         });
