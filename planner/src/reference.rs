@@ -69,7 +69,7 @@ fn usual(path: &str, filled: &mut [(Runtime, Value)]) -> String {
     }
 }
 
-/// Runtimes that a setting changes nothing for: they do not read it, or nothing computes with it yet.
+/// Runtimes that a setting changes nothing for, or not all that it should: they do not read it, or what computes bytes or seconds does not.
 fn idle(setting: &Setting) -> String {
     let idle = Runtime::ALL.into_iter().filter(|runtime| {
         let facts = runtime.facts();
@@ -92,7 +92,7 @@ pub fn settings_reference() -> String {
         // Writing to a String does not fail.
         let _ = write!(
             out,
-            "\n## {title}\n\n| field | takes | nothing said | chosen by name | changes nothing under | or without | what it is |\n|---|---|---|---|---|---|---|\n"
+            "\n## {title}\n\n| field | takes | nothing said | chosen by name | changes nothing, or not all, under | or without | what it is |\n|---|---|---|---|---|---|---|\n"
         );
         let rows = Setting::all()
             .filter(|setting| setting.path.rsplit_once('.').map_or("", |(above, _)| above) == object);

@@ -322,7 +322,7 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
             ["torchrun", "-m", "torchtitan.train", "--job.config_file", &name].map(str::to_owned).to_vec(),
         ],
         "yaml" | "yml" => vec![["automodel", &name].map(str::to_owned).to_vec()],
-        _ => text.replace("\\\n", " ").lines().filter_map(shlex::split).collect(),
+        _ => batch::lint::commands(text.as_bytes()),
     };
     let gpu = source.gpu.clone().unwrap_or_default();
     let job = Job {
@@ -343,6 +343,13 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
         for finding in &imported.findings {
             notice(&format!("{}: {}", finding.field, finding.message));
         }
+        if !imported.unknown.is_empty() {
+            notice(&format!("{name}: options that nothing here knows: {}", imported.unknown.join(", ")));
+        }
+        notice(&format!(
+            "{name}: its model and how it is trained are taken; parallelism, micro batch and recomputation are chosen anew. \
+             `shardplan wrap --dry-run -- COMMAND` makes the plan of the job as it is"
+        ));
         // How that job was split is what is asked for.
         file.layout = planner::wire::LayoutFile { fsdp: file.layout.fsdp, ..Default::default() };
         file.training.micro_batch_size = None;

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use frameworks::Recognised;
 use frameworks::import::{self, Job, Launched};
+use planner::Plan;
+use planner::finding::Severity;
 use planner::wire::{PlanFile, PlanOrigin};
 
 use super::place::Variables;
@@ -49,7 +51,13 @@ pub fn find(
     let framework = recognised.framework().to_owned();
     if let Some(read) = read {
         return match read {
-            Ok(plan) => Found { plan: Some(plan), origin: PlanOrigin::File, framework, remarks: Vec::new() },
+            Ok(plan) => {
+                let errors = Plan::resolve(&plan).findings.into_iter();
+                let errors = errors.filter(|finding| finding.severity == Severity::Error);
+                let remarks =
+                    errors.map(|finding| format!("nothing is predicted: {}", finding.message)).collect();
+                Found { plan: Some(plan), origin: PlanOrigin::File, framework, remarks }
+            }
             Err(error) => {
                 let remark = format!("the plan can't be read, so there is none: {error:#}");
                 Found { plan: None, origin: PlanOrigin::None, framework, remarks: vec![remark] }

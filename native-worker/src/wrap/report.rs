@@ -21,6 +21,10 @@ pub fn readable(comparison: &Comparison) -> String {
         0 => "no iteration was recognised in the output\n".to_owned(),
         count => format!("{} of {count} iterations counted ({})\n", comparison.counted, comparison.framework),
     };
+    if let Some(sentence) = comparison.of_other_batch() {
+        out.push_str(&sentence);
+        out.push('\n');
+    }
     if !comparison.rows.is_empty() {
         out.push_str(&text::table(&rows));
     }

@@ -65,6 +65,7 @@ impl Writer {
                 Some(folder) if folder != Path::new("") => folder,
                 _ => Path::new("."),
             };
+            std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
             let mut part = name.file_name().unwrap_or_default().to_owned();
             part.push(".part-");
             let file = tempfile::Builder::new()

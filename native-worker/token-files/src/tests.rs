@@ -204,7 +204,8 @@ fn what_is_in_the_way_is_said_and_nothing_is_left() {
     refused(&[good.clone(), Input::File(case.path(""))], "out", "is a folder; name the files in it");
     refused(&[case.file("empty.jsonl", "\n\n")], "out", "there is no document with a token");
     refused(std::slice::from_ref(&good), "", "is a folder; give the beginning of the files' names");
-    refused(std::slice::from_ref(&good), "nowhere/data", "writing beside");
+    case.file("taken", "");
+    refused(std::slice::from_ref(&good), "taken/data", "making ");
     assert_eq!(case.outputs(), Vec::<String>::new());
     for taken in ["out.bin", "out.idx"] {
         std::fs::write(case.path(taken), "kept").unwrap();

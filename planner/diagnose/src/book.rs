@@ -17,6 +17,8 @@ use super::scan::SCANNER;
 use super::stamp::{Stamp, stamp_in};
 use super::xid;
 
+/// What comes before the number of the collective that a rank enqueued last, in the words of releases of torch.
+const ENQUEUED: [&str; 3] = ["last enqueued work:", "last enqueued NCCL work:", "Last enqueued NCCL work:"];
 /// Ranks that are told apart.
 const MOST_RANKS: usize = 1 << 16;
 /// Things of one kind (exceptions, Xids) that are told apart.
@@ -360,7 +362,7 @@ impl Book {
                 .and_then(|(_, rest)| origin::long_digits(rest.trim_start()))
                 .map(|(number, _)| number)
         };
-        if let Some(work) = number("last enqueued work:").or_else(|| number("last enqueued NCCL work:")) {
+        if let Some(work) = ENQUEUED.into_iter().find_map(number) {
             self.enqueued.entry(rank).and_modify(|known| *known = work.max(*known)).or_insert(work);
         }
     }
@@ -430,7 +432,7 @@ impl Listener for Book {
         }
         let stamp = stamp_in(&head).or_else(|| stamp_in(&text));
         let line = Line { file, number: found.number, origin, stamp, before: found.before };
-        if text.contains(" work: ") && text.contains("last enqueued ") && line.origin.rank.is_some() {
+        if ENQUEUED.iter().any(|words| text.contains(words)) && line.origin.rank.is_some() {
             self.note_waiting(&line, &text);
         }
         self.note_ends(&line, &text, message);

@@ -10,7 +10,7 @@ use super::causes::{self, Cause, Sign};
 use super::pattern::Pattern;
 
 /// What lines are read for besides the signs of causes.
-const READ_FOR: [&str; 19] = [
+const READ_FOR: [&str; 20] = [
     // Exceptions, whose class may be anybody's.
     "Error:",
     "Exception:",
@@ -32,6 +32,7 @@ const READ_FOR: [&str; 19] = [
     "NVRM: Xid",
     "last enqueued work:",
     "last enqueued NCCL work:",
+    "Last enqueued NCCL work:",
 ];
 
 /// One sign, ready to be looked for.

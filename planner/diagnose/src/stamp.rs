@@ -100,11 +100,14 @@ fn iso(bytes: &[u8], end: usize) -> Option<(Option<u32>, u32, u32)> {
     Some((Some(number(bytes, start, 4)?), number(bytes, start + 5, 2)?, number(bytes, start + 8, 2)?))
 }
 
-/// `E1121` before `end`.
+/// `E1121` before `end`, or `E304`, as torch writes the fourth of March.
 fn glog(bytes: &[u8], end: usize) -> Option<(Option<u32>, u32, u32)> {
-    let start = end.checked_sub(5)?;
-    matches!(bytes[start], b'E' | b'W' | b'I' | b'F' | b'C' | b'V' | b'D').then_some(())?;
-    Some((None, number(bytes, start + 1, 2)?, number(bytes, start + 3, 2)?))
+    let of = |digits: usize| {
+        let start = end.checked_sub(digits + 3)?;
+        matches!(bytes[start], b'E' | b'W' | b'I' | b'F' | b'C' | b'V' | b'D').then_some(())?;
+        Some((None, number(bytes, start + 1, digits)?, number(bytes, start + 1 + digits, 2)?))
+    };
+    of(2).or_else(|| of(1))
 }
 
 /// `Nov 21` or `Nov  1` before `end`.
@@ -141,6 +144,7 @@ mod tests {
         check("[2026-11-21T12:33:44.5Z] x", Some("2026-11-21 12:33:44"));
         check("  time      : 2026-11-21_12:33:44", Some("2026-11-21 12:33:44"));
         check("[rank1]:[E1121 12:33:44.123456789 ProcessGroupNCCL.cpp:616]", Some("11-21 12:33:44"));
+        check("[rank5]:[E304 10:20:00.123456789 ProcessGroupNCCL.cpp:1854]", Some("03-04 10:20:00"));
         check("Nov  1 02:03:04 node01 kernel: x", Some("11-01 02:03:04"));
         check("2026/11/21 12:33:44 x", Some("2026-11-21 12:33:44"));
         for no in ["12:33:44", "a:b:c", "", ":::", "2026-13-21 12:33:44", "2026-11-21 25:33:44", "x 1:2"] {

@@ -42,6 +42,20 @@ pub struct Gpu {
     pub sources: Vec<(&'static str, &'static str)>,
 }
 
+impl Gpu {
+    /// Whether it runs what runs on another, and is nowhere slower: by its peak, its memory and its links in a node.
+    pub fn replaces(&self, other: &Gpu) -> bool {
+        let figures = |gpu: &Gpu| {
+            gpu.speeds.map(|speeds| [speeds.bf16_tflops, speeds.memory_gbs, speeds.nvlink_gbs.unwrap_or(0.0)])
+        };
+        let is_amds = |gpu: &Gpu| gpu.generation == Generation::Cdna;
+        let (Some(own), Some(others)) = (figures(self), figures(other)) else {
+            return other.speeds.is_none();
+        };
+        is_amds(self) == is_amds(other) && own.into_iter().zip(others).all(|(own, others)| own >= others)
+    }
+}
+
 /// What a GPU can do at most. Peaks are of dense matrices, without structured sparsity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speeds {
@@ -183,6 +197,17 @@ pub fn gpu(id: &str) -> Option<&'static Gpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_replaces_a_gpu_is_nowhere_slower() {
+        let replaces = |one: &str, other: &str| gpu(one).unwrap().replaces(gpu(other).unwrap());
+        for (one, other) in [("a100-80gb-sxm", "a100-40gb-sxm"), ("h200", "h100-sxm"), ("b200", "h100-sxm")] {
+            assert!(replaces(one, other) && !replaces(other, one), "{one} {other}");
+        }
+        for (one, other) in [("l40s", "a100-40gb-sxm"), ("mi300x", "h100-sxm"), ("h200", "mi300x")] {
+            assert!(!replaces(one, other), "{one} {other}");
+        }
+    }
 
     #[test]
     fn another_capacity_is_seen_as_much_of() {

@@ -198,6 +198,19 @@ fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
     }
     if recipe.precision_aware {
         facts.push(("training.optimizer.precision_aware", true.into(), put_optimizer));
+        if let Some(moments) = recipe.moments {
+            facts.push(("training.optimizer.exp_avg_dtype", moments.name().into(), |file, recipe| {
+                keeps_by_recipe(file) && put(&mut file.optimizer.exp_avg_dtype, recipe.moments)
+            }));
+            facts.push(("training.optimizer.exp_avg_sq_dtype", moments.name().into(), |file, recipe| {
+                keeps_by_recipe(file) && put(&mut file.optimizer.exp_avg_sq_dtype, recipe.moments)
+            }));
+        }
+        if let Some(masters) = recipe.masters {
+            facts.push(("training.optimizer.master_dtype", masters.name().into(), |file, recipe| {
+                keeps_by_recipe(file) && put(&mut file.optimizer.master_dtype, recipe.masters)
+            }));
+        }
     }
     if recipe.low_gather {
         facts.push(("training.fp8_param_gather", true.into(), |file, _| {
@@ -277,7 +290,7 @@ fn put_recompute(file: &mut TrainingFile, recipe: &Recipe) -> bool {
 
 /// The optimizer's types go together. Bridge names its 8-bit recipe in bf16 runs too, so that Megatron-Core keeps its own master
 /// weights beside a precision-aware optimizer (`training/mixed_precision.py`).
-fn put_optimizer(file: &mut TrainingFile, recipe: &Recipe) -> bool {
+fn put_optimizer(file: &mut TrainingFile, _: &Recipe) -> bool {
     let optimizer = &mut file.optimizer;
     let adam = matches!(optimizer.kind, None | Some(crate::settings::OptimizerKind::Adam));
     let own = optimizer.exp_avg_dtype.is_some()
@@ -290,11 +303,13 @@ fn put_optimizer(file: &mut TrainingFile, recipe: &Recipe) -> bool {
     {
         return false;
     }
-    put(&mut optimizer.exp_avg_dtype, recipe.moments);
-    put(&mut optimizer.exp_avg_sq_dtype, recipe.moments);
-    put(&mut optimizer.master_dtype, recipe.masters);
     put(&mut optimizer.core_master, Some(true));
     true
+}
+
+/// Whether [`put_optimizer`] has set how the optimizer keeps its state.
+fn keeps_by_recipe(file: &TrainingFile) -> bool {
+    file.optimizer.core_master == Some(true)
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ const MEGATRON_FSDP: Counting = Counting {
 
 const FSDP2: Counting = Counting {
     units: |plan, stage, units| StageUnits::Fsdp2(fsdp2::StageGathers::of(plan, stage, units)),
-    saved: |terms, kind| fsdp2::torch_layer(terms, kind).saved.total(),
+    saved: |terms, kind| fsdp2::torch_layer(terms, kind, terms.at.plan.training.recompute).saved.total(),
     assumptions: assumptions::of_fsdp2,
     ..MEGATRON_FSDP
 };

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::layout::Chunk;
+use crate::plan::Plan;
 use crate::settings::Granularity;
 
 use super::parts::{LayerBytes, SavedBytes, Saver};
@@ -33,6 +34,18 @@ pub(super) fn chunk_bytes(terms: &LayerTerms<'_>, chunk: &Chunk) -> LayerBytes {
         return both(first, rest);
     }
     checkpointed(terms, chunk.layers.clone(), layers.div_ceil(group), group, modules)
+}
+
+/// What is computed again of layer `number`: by method `block` nothing of those behind the first of each chunk.
+pub(super) fn of_layer(plan: &Plan, chunk: &Chunk, number: u64) -> Granularity {
+    let training = &plan.training;
+    let behind = chunk.layers.start.saturating_add(training.recompute_layers.unwrap_or(1));
+    match training.recompute {
+        Granularity::Full if training.recompute_method.as_deref() == Some("block") && number >= behind => {
+            Granularity::None
+        }
+        recompute => recompute,
+    }
 }
 
 /// Bytes of a chunk that go to the host in one micro batch's forward, and come back in its backward.

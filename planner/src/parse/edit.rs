@@ -62,13 +62,15 @@ pub fn said(plan: &PlanFile) -> Value {
     value
 }
 
+/// Drops what is null and what is empty, but in a config.json: there it is said, and its families' default is something else.
 fn drop_unsaid(value: &mut Value) {
-    if let Value::Object(fields) = value {
-        fields.values_mut().for_each(drop_unsaid);
-        let is_said =
-            |value: &Value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty());
-        fields.retain(|_, value| is_said(value));
+    let Value::Object(fields) = value else { return };
+    let is_kept = |name: &str| name == "hf_config";
+    for (_, value) in fields.iter_mut().filter(|(name, _)| !is_kept(name)) {
+        drop_unsaid(value);
     }
+    let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+    fields.retain(|name, value| !value.is_null() && (is_kept(name) || !is_empty(value)));
 }
 
 #[cfg(test)]
@@ -84,6 +86,20 @@ mod tests {
         let written = said(&plan);
         assert_eq!(serde_json::to_string(&written).unwrap().len(), text.len());
         assert_eq!(PlanFile::read(written).unwrap(), plan);
+    }
+
+    #[test]
+    fn what_a_config_says_is_null_stays_said() {
+        let text = r#"{"version":1,"model":{"hf_config":{"model_type":"mistral","sliding_window":null,"rope_scaling":{"factor":null}}},"cluster":{"gpu":"cpu"}}"#;
+        let plan = parse_plan(text).unwrap();
+        assert_eq!(
+            said(&plan)["model"]["hf_config"],
+            plan.model.hf_config.clone().map(Value::Object).unwrap()
+        );
+        let read = with_words(&plan, &[("layout.tp".to_owned(), json!(2))]).unwrap();
+        assert_eq!(read.model, plan.model);
+        let read = with_value(&plan, "layout.tp", &json!(2)).unwrap();
+        assert_eq!(read.model, plan.model);
     }
 
     #[test]

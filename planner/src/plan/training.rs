@@ -76,7 +76,7 @@ impl Software {
 /// elsewhere. A plan's own settings show what became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WherePossible {
-    /// Tensor-parallel communication hides under sequence parallelism.
+    /// Tensor-parallel communication hides under sequence parallelism, within an NVLink domain.
     pub tp: bool,
     /// The all-to-all of experts hides.
     pub ep: bool,

@@ -164,7 +164,8 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         nearest = far.map(|far| (line, far)).or(nearest);
     }
     let (line, [model, gpu, precision, count]) = nearest?;
-    let own = model <= 0.0 && gpu == 0.0;
+    let same = model <= 0.0;
+    let own = same && gpu == 0.0;
     let (letters, modules) = line.of(wanted.release).split_once(':').unwrap_or((line.of(wanted.release), ""));
     let dense = line.model.sizes[2] == 0;
     let mut rest = letters.chars();
@@ -216,10 +217,11 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
             () => None,
         },
         loss: Some(if has('n') { CrossEntropy::Native } else { CrossEntropy::Te }),
-        precision_aware: ['p', 'b', 'h'].into_iter().any(has),
-        moments: (has('b') || has('h')).then_some(Dtype::Bf16),
-        masters: has('h').then_some(Dtype::Fp16),
-        capacity: has('c').then_some(PADDED),
+        // What changes the numbers that training computes is the model's own.
+        precision_aware: same && ['p', 'b', 'h'].into_iter().any(has),
+        moments: (same && (has('b') || has('h'))).then_some(Dtype::Bf16),
+        masters: (same && has('h')).then_some(Dtype::Fp16),
+        capacity: (same && has('c')).then_some(PADDED),
         // The mixed-precision recipes of 8 bits gather parameters in them; current scaling leaves the first and the last
         // layer in bf16 (`training/mixed_precision.py`).
         low_gather: low && wanted.precision != "nv",

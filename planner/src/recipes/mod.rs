@@ -74,13 +74,13 @@ pub struct Recipe {
     pub gradients: Option<Dtype>,
     /// Kernel of the loss.
     pub loss: Option<CrossEntropy>,
-    /// The optimizer keeps its state in the types that follow.
+    /// The optimizer keeps its state in the types that follow; no other model's recipe says so.
     pub precision_aware: bool,
     /// Type of both moments.
     pub moments: Option<Dtype>,
     /// Type of master weights.
     pub masters: Option<Dtype>,
-    /// Tokens that an expert takes over the mean, to which it is padded.
+    /// Tokens that an expert takes over the mean, to which it is padded; no other model's recipe says so, for the rest is dropped.
     pub capacity: Option<f64>,
     /// Parameters are gathered in 8 bits.
     pub low_gather: bool,

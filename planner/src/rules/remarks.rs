@@ -77,7 +77,8 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
         } else if let Some(given) = lacked {
             format!("changes nothing without {}", given.name())
         } else {
-            "is recorded, and nothing computes with it yet: the answer is that of its default".to_owned()
+            "is counted in part or not at all: bytes or seconds of the answer are those of its default"
+                .to_owned()
         };
         // Of what a rule refuses nothing more is said.
         let is_more = is_read

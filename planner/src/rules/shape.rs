@@ -23,6 +23,8 @@ pub struct Shape<'a> {
     pub world: u64,
     /// What each rank has.
     pub gpu: &'static Gpu,
+    /// GPUs of an NVLink domain.
+    pub nvlink_domain: u64,
     /// Settings of training, but for the three sizes that follow.
     pub training: &'a Training,
     /// What is installed.
@@ -45,6 +47,7 @@ impl<'a> Shape<'a> {
             layout: Cow::Borrowed(&plan.layout),
             world: plan.world_size(),
             gpu: plan.cluster.gpu,
+            nvlink_domain: plan.cluster.nvlink_domain,
             training,
             software: &plan.software,
             seq_len: training.seq_len,

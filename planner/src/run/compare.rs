@@ -20,8 +20,21 @@ pub struct Comparison {
     pub iterations: u64,
     /// Of those, the ones that count: without the first few, where there are more.
     pub counted: u64,
+    /// The global batch that the iterations print, where it is not the plan's: predictions are for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub global_batch_size: Option<u64>,
     /// Each quantity that was measured or predicted.
     pub rows: Vec<Compared>,
+}
+
+impl Comparison {
+    /// That predictions are not for the plan's batch, where they are not.
+    pub fn of_other_batch(&self) -> Option<String> {
+        let batch = self.global_batch_size?;
+        Some(format!(
+            "The output prints a global batch of {batch}, which is not the plan's: predicted for {batch}"
+        ))
+    }
 }
 
 /// One quantity.
@@ -43,15 +56,17 @@ pub struct Compared {
 /// Compares what a run printed with the plan's prediction. `device_bytes` is the most memory that a driver saw used on
 /// one GPU.
 pub fn compare(plan: Option<&PlanFile>, iterations: &[Iteration], device_bytes: Option<u64>) -> Comparison {
+    let merged = merge(iterations);
+    let skipped = if merged.len() > 2 * WARM_UP { WARM_UP } else { 0 };
+    let counted = merged.get(skipped..).unwrap_or_default();
+    let other = plan.and_then(|plan| with_batch(plan, counted));
+    let plan = other.as_ref().or(plan);
     let answer = plan.map(crate::answer::estimate);
     let resolved = plan.and_then(|plan| Plan::resolve(plan).plan);
     let job = resolved.as_ref().map(|plan| Job {
         gpus: plan.world_size() as f64,
         tokens: plan.training.global_batch_size as f64 * plan.training.seq_len as f64,
     });
-    let merged = merge(iterations);
-    let skipped = if merged.len() > 2 * WARM_UP { WARM_UP } else { 0 };
-    let counted = merged.get(skipped..).unwrap_or_default();
     let measured = Measured { iterations: counted, job };
     let mut rows = Vec::new();
     let predicted = Predicted::of(answer.as_ref());
@@ -74,8 +89,19 @@ pub fn compare(plan: Option<&PlanFile>, iterations: &[Iteration], device_bytes: 
         framework: iterations.last().map(|last| last.framework.clone()).unwrap_or_default(),
         iterations: merged.len() as u64,
         counted: counted.len() as u64,
+        global_batch_size: other.and_then(|plan| plan.training.global_batch_size),
         rows,
     }
+}
+
+/// The plan with the global batch that iterations print, where that is another and the plan can have it.
+fn with_batch(plan: &PlanFile, iterations: &[Iteration]) -> Option<PlanFile> {
+    let printed = median(iterations, |i| i.global_batch_size.map(|size| size as f64))? as u64;
+    let resolved = Plan::resolve(plan).plan?;
+    let mut other = plan.clone();
+    other.training.global_batch_size = Some(printed);
+    let differs = resolved.training.global_batch_size != printed;
+    (differs && Plan::resolve(&other).plan.is_some()).then_some(other)
 }
 
 fn row(quantity: &str, predicted: Option<f64>, measured: Option<(f64, &str)>) -> Compared {
@@ -253,6 +279,27 @@ mod tests {
         assert_eq!(of(&found, "tokens_per_second").measured, Some(32768.0));
         assert_eq!(of(&found, "tokens_per_second_per_gpu").from, "printed");
         assert_eq!(of(&found, "device_bytes").from, "driver");
+    }
+
+    #[test]
+    fn a_batch_that_is_printed_is_what_is_predicted_for() {
+        let plan = crate::parse_plan(PLAN).unwrap();
+        let own = Plan::resolve(&plan).plan.unwrap().training;
+        let of_batch = |batch: u64| {
+            let printed = (Some(2.0), Some(batch));
+            let mut step = iteration(1, |_| {});
+            (step.seconds, step.global_batch_size) = printed;
+            compare(Some(&plan), &[step], None)
+        };
+        let batch = 4 * own.global_batch_size;
+        let (usual, other) = (of_batch(own.global_batch_size), of_batch(batch));
+        assert_eq!((usual.of_other_batch(), other.global_batch_size), (None, Some(batch)));
+        let predicted = |found: &Comparison| of(found, "step_seconds").predicted.unwrap();
+        assert!(predicted(&other) > 2.0 * predicted(&usual), "{other:?}");
+        let tokens = of(&other, "tokens_per_second").measured.unwrap();
+        assert_eq!(tokens, (batch * own.seq_len) as f64 / 2.0);
+        // What the plan can't have is not taken.
+        assert_eq!(of_batch(own.global_batch_size + 1).global_batch_size, None);
     }
 
     #[test]

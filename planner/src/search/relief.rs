@@ -370,11 +370,12 @@ impl Search {
         less.into_iter().chain(more).map(told).collect()
     }
 
-    /// The GPU with the least memory of those with more, on which some plan fits.
+    /// The GPU with the least memory of those with more that are nowhere slower, on which some plan fits.
     fn larger_gpu(&self) -> Option<Remedy> {
-        let largest =
-            self.space.subspaces.iter().filter_map(|subspace| subspace.plan.cluster.capacity_bytes()).max();
-        let mut larger: Vec<&Gpu> = gpus().iter().filter(|gpu| gpu.capacity_bytes > largest).collect();
+        let clusters = self.space.subspaces.iter().map(|subspace| &subspace.plan.cluster);
+        let largest = clusters.max_by_key(|cluster| cluster.capacity_bytes())?;
+        let more = |gpu: &&Gpu| gpu.capacity_bytes > largest.capacity_bytes() && gpu.replaces(largest.gpu);
+        let mut larger: Vec<&Gpu> = gpus().iter().filter(more).collect();
         crate::order::sort_by_key(&mut larger, |gpu| gpu.capacity_bytes);
         let on = |gpu: &Gpu| self.fitting(&|axes| axes.gpu = Some(vec![gpu.id.to_owned()]));
         let fitting = larger.into_iter().find_map(on)?;

@@ -202,7 +202,7 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
             && training.implementation == Implementation::Local);
     facts.unfused |= unfused;
     if runtime.overlaps_tensor_parallel_as_said {
-        facts.overlap_tp |= training.overlap.tp || plan.software.where_possible.tp && plan.layout.sp;
+        facts.overlap_tp |= training.overlap.tp || hides_where_possible(plan);
     }
     if plan.layout.pp > 1 && plan.layout.fsdp.sync_last && !plan.is_computed_by_the_worker() {
         // Gradients are added up whole and reduced after the last backward (torch 2.6, distributed/pipelining/stage.py).
@@ -225,13 +225,18 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
     }
     if profile.overlap.is_none() || free {
         let (overlap, possible) = (&training.overlap, plan.software.where_possible);
-        facts.overlap_tp = overlap.tp || possible.tp && plan.layout.sp;
+        facts.overlap_tp = overlap.tp || hides_where_possible(plan);
         facts.overlap_ep = overlap.ep || possible.ep;
         facts.overlap_reduce = overlap.grad_reduce;
         facts.overlap_gather = overlap.param_gather;
         facts.overlap_p2p = overlap.p2p;
     }
     facts
+}
+
+/// Whether the recipe's overlap of tensor-parallel communication is on in this layout.
+fn hides_where_possible(plan: &Plan) -> bool {
+    plan.software.where_possible.tp && plan.layout.sp && plan.layout.tp <= plan.cluster.nvlink_domain
 }
 
 fn strides(plan: &Plan) -> Strides {

@@ -98,16 +98,36 @@ pub fn lint(script: &[u8]) -> Report {
     }
 }
 
+/// The commands that a script calls, in its order, each as its words. Variables and lists are put in where they are known, and
+/// what is not known stands as the script writes it.
+pub fn commands(script: &[u8]) -> Vec<Vec<String>> {
+    let source = beginning(script);
+    let plain = plain(&source);
+    let text = text::Text::script(&plain);
+    let (parsed, _) = parse::parse(&text);
+    let job = directives::read(&plain, &parsed.documents(), &mut notes::Notes::new(&source));
+    let facts = walk::walk(&parsed, &text, &job);
+    let words = |call: &facts::Call| call.fields.iter().map(|field| field.text.shown()).collect();
+    facts.calls.iter().map(words).collect()
+}
+
+fn beginning(script: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(script.get(..MAX_SCRIPT_BYTES.min(script.len())).unwrap_or_default())
+}
+
+/// Line ends of other systems and NUL bytes have their findings; the rest is read as if they were not there.
+fn plain(source: &str) -> String {
+    source.replace(['\r', '\0'], " ")
+}
+
 fn findings(script: &[u8]) -> Vec<Finding> {
-    let source =
-        String::from_utf8_lossy(script.get(..MAX_SCRIPT_BYTES.min(script.len())).unwrap_or_default());
+    let source = beginning(script);
     let mut notes = notes::Notes::new(&source);
     rules::file(script, &mut notes);
     if script.len() > MAX_SCRIPT_BYTES {
         return notes.into_findings();
     }
-    // Line ends of other systems and NUL bytes have their findings; the rest is read as if they were not there.
-    let plain = source.replace(['\r', '\0'], " ");
+    let plain = plain(&source);
     let text = text::Text::script(&plain);
     let (parsed, trouble) = parse::parse(&text);
     let job = directives::read(&plain, &parsed.documents(), &mut notes);

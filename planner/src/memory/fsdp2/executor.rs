@@ -12,6 +12,7 @@ use crate::memory::moe::{executor_backward, routed_tokens};
 use crate::memory::native;
 use crate::memory::parts::{SavedBytes, Saver};
 use crate::memory::phases::UPDATED_AT_ONCE;
+use crate::memory::recompute::of_layer;
 use crate::memory::setting::PlanTerms;
 use crate::memory::stage::LayerTerms;
 use crate::model::{Experts, FeedForward, LayerKind, MlpOperations};
@@ -51,7 +52,11 @@ struct Fed {
 }
 
 impl Fed {
-    fn of(terms: &LayerTerms<'_>, kind: LayerKind, bytes: &TorchLayer) -> Option<Fed> {
+    fn of(
+        terms: &LayerTerms<'_>,
+        (kind, recompute): (LayerKind, Granularity),
+        bytes: &TorchLayer,
+    ) -> Option<Fed> {
         let (at, known) = (&terms.at, terms.layer(kind));
         let matrices = |mlp: &MlpOperations, ranks: Quantity| {
             mlp.matrices() * Quantity::from(mlp.stream) * (Quantity::from(mlp.width) / ranks)
@@ -72,7 +77,7 @@ impl Fed {
         let mut kept = SavedBytes::of(Saver::Norms, output);
         parts.iter().for_each(|&part| kept.put(part, known.saved.get(part)));
         let selected = at.recomputes(module);
-        Some(match at.plan.training.recompute {
+        Some(match recompute {
             Granularity::Full => {
                 let selected = if selected { known.recomputed } else { Quantity::ZERO };
                 Fed { saved: SavedBytes::default(), again: kept.total() + selected, weights }
@@ -86,9 +91,9 @@ impl Fed {
     }
 }
 
-/// A kind of layer.
+/// A kind of layer, and how much of it is computed again.
 struct Known {
-    kind: LayerKind,
+    kind: (LayerKind, Granularity),
     bytes: TorchLayer,
     /// The most of its backward where gradients are added to those that wait.
     adding: Quantity,
@@ -97,10 +102,10 @@ struct Known {
     for_weights: Quantity,
 }
 
-/// One layer of a kind.
-pub(super) fn layer(terms: &LayerTerms<'_>, kind: LayerKind) -> TorchLayer {
+/// One layer of a kind, of which so much is computed again.
+pub(super) fn layer(terms: &LayerTerms<'_>, kind: LayerKind, recompute: Granularity) -> TorchLayer {
     let (at, known) = (&terms.at, terms.layer(kind));
-    let saved = match at.plan.training.recompute {
+    let saved = match recompute {
         Granularity::Full => SavedBytes::of(Saver::Norms, at.stream()),
         Granularity::Selective | Granularity::None => known.saved,
     };
@@ -180,14 +185,15 @@ pub(super) fn walk(
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let modules = if chunks.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
     let mut layers: Vec<Known> = Vec::new();
-    for kind in
-        chunks.iter().flat_map(|chunk| chunk.layers.clone()).map(|number| plan.model.layer_kind(number))
+    for (chunk, number) in
+        chunks.iter().flat_map(|chunk| chunk.layers.clone().map(move |number| (chunk, number)))
     {
+        let kind = (plan.model.layer_kind(number), of_layer(plan, chunk, number));
         if !layers.iter().any(|known| known.kind == kind) {
-            let bytes = layer(terms, kind);
+            let bytes = layer(terms, kind.0, kind.1);
             let fed = Fed::of(terms, kind, &bytes);
-            let for_weights = terms.kept_for_weights_of(kind);
-            layers.push(Known { kind, bytes, adding: backward(terms, kind).1, fed, for_weights });
+            let for_weights = terms.kept_for_weights_of(kind.0);
+            layers.push(Known { kind, bytes, adding: backward(terms, kind.0).1, fed, for_weights });
         }
     }
     let mut walk = Walk {
@@ -229,7 +235,8 @@ pub(super) fn walk(
 
 impl Walk<'_> {
     fn known(&self, number: u64) -> Option<&Known> {
-        let kind = self.at.plan.model.layer_kind(number);
+        let chunk = self.chunks.iter().find(|chunk| chunk.layers.contains(&number))?;
+        let kind = (self.at.plan.model.layer_kind(number), of_layer(self.at.plan, chunk, number));
         self.layers.iter().find(|known| known.kind == kind)
     }
 

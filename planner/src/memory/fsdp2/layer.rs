@@ -25,10 +25,10 @@ pub(crate) struct TorchLayer {
     pub backward: Quantity,
 }
 
-/// One layer of a kind.
-pub(crate) fn layer(terms: &LayerTerms<'_>, kind: LayerKind) -> TorchLayer {
+/// One layer of a kind, of which so much is computed again.
+pub(crate) fn layer(terms: &LayerTerms<'_>, kind: LayerKind, recompute: Granularity) -> TorchLayer {
     if terms.at.plan.is_computed_by_the_worker() {
-        return executor::layer(terms, kind);
+        return executor::layer(terms, kind, recompute);
     }
     let at = &terms.at;
     let known = terms.layer(kind);
@@ -44,7 +44,7 @@ pub(crate) fn layer(terms: &LayerTerms<'_>, kind: LayerKind) -> TorchLayer {
     kept.put(Saver::Norms, gathered_inputs(at, kind));
     let whole = kept.total() + again;
     let settings = &at.plan.layout.fsdp;
-    let saved = match at.plan.training.recompute {
+    let saved = match recompute {
         _ if !settings.checkpoints_language => kept,
         Granularity::Full => SavedBytes::of(Saver::Norms, at.stream()),
         Granularity::Selective if settings.checkpoints_matmuls => operators::saved(at, kind).unwrap_or(kept),
@@ -60,7 +60,8 @@ pub(crate) fn layer(terms: &LayerTerms<'_>, kind: LayerKind) -> TorchLayer {
 
 /// A multi-token-prediction module.
 pub(super) fn mtp_module(terms: &LayerTerms<'_>) -> TorchLayer {
-    let layers = terms.at.plan.model.mtp_kinds().into_iter().map(|kind| layer(terms, kind));
+    let plan = terms.at.plan;
+    let layers = plan.model.mtp_kinds().into_iter().map(|kind| layer(terms, kind, plan.training.recompute));
     layers.fold(TorchLayer::default(), |sum, next| TorchLayer {
         saved: sum.saved + next.saved,
         whole: sum.whole + next.whole,

@@ -8,10 +8,11 @@ use super::gathered::Gathered;
 use super::layer::{TorchLayer, layer, mtp_module};
 use crate::memory::live::live_of_chunk;
 use crate::memory::parts::SavedBytes;
+use crate::memory::recompute::of_layer;
 use crate::memory::stage::LayerTerms;
 use crate::plan::Plan;
 use crate::schedule;
-use crate::settings::Schedule;
+use crate::settings::{Granularity, Schedule};
 use crate::units::Quantity;
 
 /// What a piece is in the walk.
@@ -89,12 +90,19 @@ impl Pieces {
         // A layer's experts come before the rest of it, and are at work with it.
         let mut experts = (Quantity::ZERO, Quantity::ZERO, Quantity::ZERO, Quantity::ZERO);
         let model: &Architecture = &plan.model;
-        let mut known: Vec<(LayerKind, TorchLayer)> = Vec::new();
-        let mut of_kind = |kind: LayerKind| match known.iter().find(|(known, _)| *known == kind) {
-            Some((_, known)) => *known,
-            None => {
-                known.push((kind, layer(terms, kind)));
-                known.last().map_or_else(TorchLayer::default, |(_, last)| *last)
+        let chunks = chunks_of_stage(&plan.layout, model.num_layers, stage).unwrap_or_default();
+        let mut known: Vec<((LayerKind, Granularity), TorchLayer)> = Vec::new();
+        let mut of_number = |number: u64| {
+            let chunk = chunks.iter().find(|chunk| chunk.layers.contains(&number));
+            let recompute = chunk.map_or(plan.training.recompute, |chunk| of_layer(plan, chunk, number));
+            let kind = (model.layer_kind(number), recompute);
+            match known.iter().find(|(known, _)| *known == kind) {
+                Some((_, known)) => *known,
+                None => {
+                    let bytes = layer(terms, kind.0, kind.1);
+                    known.push((kind, bytes));
+                    bytes
+                }
             }
         };
         for unit in units {
@@ -113,8 +121,7 @@ impl Pieces {
                     continue;
                 }
                 UnitKind::Layer => {
-                    let kind = unit.number.map(|number| model.layer_kind(number));
-                    (Role::Layer, kind.map_or_else(TorchLayer::default, &mut of_kind))
+                    (Role::Layer, unit.number.map_or_else(TorchLayer::default, &mut of_number))
                 }
                 UnitKind::Mtp => (Role::Layer, mtp_module(terms)),
                 UnitKind::Embedding => (Role::Embedding, TorchLayer::default()),

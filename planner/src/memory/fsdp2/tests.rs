@@ -87,6 +87,37 @@ fn the_stream_of_reductions_keeps_last_steps_gradients() {
     assert_eq!(fullest(&alone, "head").reduced_before, Quantity::ZERO);
 }
 
+/// One layer of a kind, as the plan recomputes all of them.
+fn one(plan: &Plan, terms: &LayerTerms<'_>, kind: crate::model::LayerKind) -> super::layer::TorchLayer {
+    layer(terms, kind, plan.training.recompute)
+}
+
+#[test]
+fn by_method_block_layers_behind_the_first_keep_everything() {
+    for runs in ["torchtitan", "worker"] {
+        let of = |recompute: Value| {
+            let plan = plan(|plan| {
+                plan["layout"] = json!({});
+                plan["software"] = json!({"framework": runs});
+                plan["training"]["recompute"] = recompute.clone();
+            });
+            let found = moments(&LayerTerms::new(&plan), 0);
+            found.iter().map(|moment| u64::from(moment.activations.total())).max().unwrap()
+        };
+        let block = |layers: u64| of(json!({"granularity": "full", "method": "block", "num_layers": layers}));
+        let none = of(json!({}));
+        let layers = 8;
+        let all = of(json!({"granularity": "full", "method": "uniform", "num_layers": 1}));
+        assert_eq!(block(layers), all, "{runs}");
+        // A layer that keeps everything keeps as much wherever it stands.
+        let each = none - block(1);
+        assert!(each > 0);
+        for again in 1..layers - 1 {
+            assert_eq!(block(again) - block(again + 1), each, "{runs}: {again}");
+        }
+    }
+}
+
 #[test]
 fn context_parallelism_gathers_keys_and_values() {
     let of = |cp: u64, value_dim: u64| {
@@ -95,7 +126,7 @@ fn context_parallelism_gathers_keys_and_values() {
             plan["layout"] = json!({"cp": cp});
             plan["training"]["seq_len"] = (65_536 * cp).into();
         });
-        u64::from(layer(&LayerTerms::new(&plan), plan.model.layer_kind(0)).forward)
+        u64::from(one(&plan, &LayerTerms::new(&plan), plan.model.layer_kind(0)).forward)
     };
     // Keys and values of 65,536 tokens on a rank, of eight heads, in two bytes.
     let pair = |value_dim: u64| 2 * 65_536 * 8 * (64 + value_dim);
@@ -127,7 +158,7 @@ fn selected(attention: Value, moe: Value, layout: Value) -> u64 {
         plan["layout"]["fsdp"] = json!({"checkpoint_selects": "matmuls"});
         plan["training"]["recompute"] = json!({"granularity": "selective"});
     });
-    u64::from(layer(&LayerTerms::new(&plan), plan.model.layer_kind(0)).saved.total())
+    u64::from(one(&plan, &LayerTerms::new(&plan), plan.model.layer_kind(0)).saved.total())
 }
 
 #[test]
@@ -219,7 +250,7 @@ fn selective_checkpoints_hold_less_than_none() {
             let plan = resolved.plan.unwrap_or_else(|| panic!("{}: {:?}", preset.id, resolved.findings));
             let terms = LayerTerms::new(&plan);
             let kinds = plan.model.layer_kinds();
-            let kept = |kind: crate::model::LayerKind| u64::from(layer(&terms, kind).saved.total());
+            let kept = |kind: crate::model::LayerKind| u64::from(one(&plan, &terms, kind).saved.total());
             (kinds.iter().map(|&(kind, count)| count * kept(kind)).sum::<u64>(), unknown)
         };
         let (none, _) = of(json!({}));

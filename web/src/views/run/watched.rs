@@ -88,7 +88,8 @@ const GPUS: &[Column] = &[
 
 fn table(comparison: &Comparison) -> impl IntoView + use<> {
     let lines = Lines::of(COLUMNS, comparison.rows.iter().map(line).collect());
-    let caption = format!("{} of {} iterations counted", comparison.counted, comparison.iterations);
+    let other = comparison.of_other_batch().map_or(String::new(), |sentence| format!(". {sentence}"));
+    let caption = format!("{} of {} iterations counted{other}", comparison.counted, comparison.iterations);
     (!comparison.rows.is_empty()).then(|| {
         Table::new("Predicted and measured", testid::WATCHED_TABLE)
             .class("compare")
