@@ -237,6 +237,19 @@ mod tests {
         assert!(of("h100-sxm", "fsdp2", json!({"pp": 2})).1[0]);
     }
 
+    #[test]
+    fn replicas_of_shards_are_summed_beside_backward() {
+        let seconds = |nodes: u64| {
+            let mut plan = file("llama-3-8b", nodes, &json!({"dp_replicate": nodes}), &json!({}));
+            plan["runtime"] = json!("fsdp2");
+            time(&plan).step_seconds
+        };
+        // Shards of a node over 16 of them at 400 Gb/s for each GPU, in fp32, there and back.
+        let all_reduce = 2.0 * (8.03e9 / 8.0) * 4.0 * (15.0 / 16.0) / 50e9;
+        let more = seconds(16) - seconds(1);
+        assert!(0.0 < more && more < 0.4 * all_reduce, "{more} of {all_reduce}");
+    }
+
     /// With a constant batch for each GPU, eight times as many take little longer, and 64 times as many no less.
     #[test]
     fn steps_grow_little_with_gpus() {

@@ -183,24 +183,26 @@ impl State {
         let kept = kept[0] + kept[1];
         found.copying = host.passes.map(|bytes| (host.saved + kept * bytes) / link);
         found.copied = data.trained * kept * host.once / link;
-        if data.gathers > 0.0 {
-            // Shards are reduced over replicas once.
-            let shard =
-                |group: GroupSize, elements: f64| elements / (group.size / data.replicas.size).max(1.0);
-            let bytes =
-                data.gradient_bytes * (shard(data.dense, elements[0]) + shard(data.experts, elements[1]));
-            found.exposed = 2.0 * machine.gather(data.replicas, data.trained * bytes);
-            return found;
-        }
-        if terms.tied && pipe.stages > 1.0 {
+        let sharded = data.gathers > 0.0;
+        if !sharded && terms.tied && pipe.stages > 1.0 {
             // First and last stage add up their gradients of the tied embedding, when all others are done.
             let ends = GroupSize { size: 2.0, inside: if pipe.inside { 2.0 } else { 1.0 } };
             let bytes = data.trained * data.gradient_bytes * terms.embedding;
             found.exposed += 2.0 * machine.gather(ends, bytes);
         }
         let layers = stages.most_layers();
-        // The first stage's, whose exchange ends last.
-        let groups = [(data.dense, elements[0], terms.embedding), (data.experts, elements[1], 0.0)];
+        let groups = if sharded {
+            // Of what is sharded only replicas are left, over which each unit's shards are summed as soon as they are reduced, on a stream of
+            // its own beside backward (torch 2.6, `_fsdp_param_group.py`, `all_reduce_stream`).
+            let shards = |group: GroupSize| shard_of(data, group);
+            [
+                (data.replicas, elements[0] / shards(data.dense), terms.embedding / shards(data.dense)),
+                (data.replicas, elements[1] / shards(data.experts), 0.0),
+            ]
+        } else {
+            // The first stage's, whose exchange ends last.
+            [(data.dense, elements[0], terms.embedding), (data.experts, elements[1], 0.0)]
+        };
         for (exchange, (group, elements, embedding)) in found.exchanges.iter_mut().zip(groups) {
             if group.size <= 1.0 || elements <= 0.0 {
                 continue;
@@ -211,7 +213,7 @@ impl State {
             let embedding = data.trained * embedding;
             // What is in no layer is a unit too.
             let units = layers + 1.0;
-            *exchange = if data.distributed {
+            *exchange = if data.distributed && !sharded {
                 let gather = machine.ring_bytes(group, data.parameter_bytes * elements);
                 // The host takes every tensor apart before it is reduced, and puts it together when gathered.
                 found.exposed +=
