@@ -11,6 +11,7 @@ use crate::recipes::{self, Among, Recipe, Recomputed, Wanted, bridge};
 use crate::runtime::Runtime;
 use crate::settings::{Dispatcher, Granularity, Precision};
 use crate::software::{Named, Product};
+use crate::units::Dtype;
 use crate::wire::{FrameworkAnswer, FsdpFile, PlanFile, TrainingFile};
 
 /// The recipe of a plan, and what of it the plan takes.
@@ -59,6 +60,7 @@ impl Taken {
             })?,
             Product::Nemo => recipes::nemo(precision, named.release()),
             Product::Torchtitan => recipes::torchtitan(model, precision, among),
+            Product::Automodel if !runtime.facts().flat_units => recipes::automodel(model),
             Product::MegatronLm | Product::Automodel | Product::Worker => return None,
         };
         Some(Taken { named, recipe, left_out: Vec::new() })
@@ -79,6 +81,15 @@ impl Taken {
         }
         if put(&mut fsdp.compile, self.recipe.compile) {
             set.push(("layout.fsdp.compile", self.recipe.compile.into()));
+        }
+        if put(&mut fsdp.sharded_dtype, self.recipe.sharded) {
+            set.push(("layout.fsdp.sharded_dtype", self.recipe.sharded.map(Dtype::name).into()));
+        }
+        if put(&mut fsdp.gradient_sync, self.recipe.reduces_last.then(|| "last".to_owned())) {
+            set.push(("layout.fsdp.gradient_sync", "last".into()));
+        }
+        if put(&mut fsdp.reshard_after_forward, self.recipe.keeps_gathered.then(|| "never".into())) {
+            set.push(("layout.fsdp.reshard_after_forward", "never".into()));
         }
         set
     }
@@ -362,6 +373,25 @@ mod tests {
         // A filled plan is the same plan.
         let again = estimate(filled);
         assert_eq!((again.time, again.memory, again.plan), (answer.time, answer.memory, answer.plan));
+    }
+
+    #[test]
+    fn automodel_has_its_defaults_and_a_dispatcher_counts_under_fsdp2() {
+        let of = |fsdp: Value, dispatcher: Value| {
+            let more = json!({"runtime": "fsdp2", "software": {"framework": "automodel 0.7"},
+                "training": {"moe": {"dispatcher": dispatcher}}});
+            estimate(&file("qwen3-30b-a3b", "h100-sxm", 8, json!({"ep": 64, "fsdp": fsdp}), more))
+        };
+        let answer = of(json!({}), Value::Null);
+        insta::assert_snapshot!(serde_json::to_string(&answer.framework.as_ref().unwrap().sets).unwrap(), @r#"{"layout.fsdp.gradient_sync":"last","layout.fsdp.reshard_after_forward":"never","layout.fsdp.sharded_dtype":"bf16","training.moe.backend":"deepep","training.moe.dispatcher":"flex"}"#);
+        let said = of(json!({"sharded_dtype": "fp32"}), "alltoall".into());
+        let sets = &said.framework.as_ref().unwrap().sets;
+        assert!(!sets.contains_key("layout.fsdp.sharded_dtype"), "{sets:?}");
+        let peak = |answer: &Answer| answer.memory.as_ref().unwrap().peak_bytes;
+        assert!(peak(&answer) < peak(&said));
+        // DeepEP sends a token once to each node that has experts of it.
+        let sent = |answer: &Answer| answer.time.as_ref().unwrap().breakdown.expert_parallel;
+        assert!(sent(&answer) < 0.8 * sent(&said), "{} {}", sent(&answer), sent(&said));
     }
 
     #[test]

@@ -206,6 +206,9 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         }),
         overlap_tp: dense,
         overlap_ep: has('e'),
+        sharded: None,
+        reduces_last: false,
+        keeps_gathered: false,
         recompute: own.then(|| match modules {
             "" => Recomputed::Nothing,
             "full" => Recomputed::Full,

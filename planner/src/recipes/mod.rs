@@ -1,10 +1,12 @@
 //! What a framework's recipe for a model, GPU, count and precision sets: facts that a plan which names the framework gets
 //! where it says nothing itself.
 
+mod automodel;
 pub(crate) mod bridge;
 mod nemo;
 mod torchtitan;
 
+pub(crate) use automodel::recipe as automodel;
 pub(crate) use nemo::recipe as nemo;
 pub(crate) use torchtitan::recipe as torchtitan;
 
@@ -88,6 +90,12 @@ pub struct Recipe {
     pub every_second: bool,
     /// Layers are compiled by torch.
     pub compile: Option<bool>,
+    /// Type that FSDP2 shards parameters in.
+    pub sharded: Option<Dtype>,
+    /// FSDP2 reduces gradients after the last micro batch alone.
+    pub reduces_last: bool,
+    /// FSDP2 keeps layers gathered between forward and backward.
+    pub keeps_gathered: bool,
     /// Layers at either end that stay in bf16.
     pub bf16_ends: u64,
     /// Attention multiplies in 8 bits.

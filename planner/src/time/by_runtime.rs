@@ -5,6 +5,7 @@ use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
 use crate::settings::Strategy;
 use crate::shard::state_types;
+use crate::software::Product;
 use crate::units::Dtype;
 
 /// What of a runtime seconds depend on.
@@ -38,7 +39,12 @@ const WORKER: Timing = Timing {
 
 const FSDP2: Timing = Timing {
     profile: |plan| {
-        if plan.layout.fsdp.compiled { "torchtitan-2024" } else { "torchtitan-2024-eager" }
+        let automodel = plan.software.named.is_some_and(|named| named.product == Product::Automodel);
+        match (plan.layout.fsdp.compiled, automodel && plan.model.moe.is_some()) {
+            (true, _) => "torchtitan-2024",
+            (false, true) => "automodel-moe",
+            (false, false) => "torchtitan-2024-eager",
+        }
     },
     checkpoint: |plan| [plan.layout.fsdp.sharded_dtype; 3].map(Dtype::size),
     copies: |plan| plan.layout.dp_replicate.max(1),
