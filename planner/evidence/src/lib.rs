@@ -20,6 +20,7 @@ mod scaling;
 mod simumax;
 mod small;
 pub mod step_time;
+mod tables;
 mod torchtitan;
 mod tracker;
 mod typed;
@@ -34,7 +35,11 @@ use planner::recipes::Among;
 
 /// Evidence that is part of the project: file stem and text.
 pub const BUNDLED: &[(&str, &str)] = &[
+    ("automodel_h100", include_str!("evidence/automodel_h100.json")),
+    ("bigscience_a100", include_str!("evidence/bigscience_a100.json")),
+    ("fms_fsdp", include_str!("evidence/fms_fsdp.json")),
     ("fsdp_memtracker", include_str!("evidence/fsdp_memtracker.json")),
+    ("internevo_7b", include_str!("evidence/internevo_7b.json")),
     ("kempnerforge_h200", include_str!("evidence/kempnerforge_h200.json")),
     ("korthikanti_2022", include_str!("evidence/korthikanti_2022.json")),
     ("llm_foundry_fsdp", include_str!("evidence/llm_foundry_fsdp.json")),
@@ -47,6 +52,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("megatron_lm_readme", include_str!("evidence/megatron_lm_readme.json")),
     ("megatron_moe_layer_bench", include_str!("evidence/megatron_moe_layer_bench.json")),
     ("nanotron_ultrascale_bench", include_str!("evidence/nanotron_ultrascale_bench.json")),
+    ("nemo_dgxc_2025", include_str!("evidence/nemo_dgxc_2025.json")),
     ("nemo_h100_scaling", include_str!("evidence/nemo_h100_scaling.json")),
     ("param_counts", include_str!("evidence/param_counts.json")),
     ("simumax_results", include_str!("evidence/simumax_results.json")),

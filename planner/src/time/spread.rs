@@ -322,7 +322,7 @@ mod tests {
         ] {
             let largest: u64 = match (runtime, preset) {
                 ("fsdp2", _) => 512 / 8,
-                (_, "qwen3-30b-a3b") => 1024 / 8,
+                (_, "qwen3-30b-a3b") => 2048 / 8,
                 _ => 6144 / 8,
             };
             let (known, nothing) = at(gpu, runtime, preset, largest);

@@ -11,7 +11,7 @@ pub(super) mod row;
 use serde_json::{Map, Value, json};
 
 use super::plan_of;
-use super::{kempnerforge, llm_foundry, readme, scaling, torchtitan};
+use super::{kempnerforge, llm_foundry, readme, scaling, tables, torchtitan};
 use planner::recipes::Among;
 use row::{Row, rows};
 
@@ -69,6 +69,8 @@ pub(super) struct Source {
     pub(super) details: &'static [Detail],
     /// Whether constants are fitted to its rows.
     pub(super) fitted: bool,
+    /// Whether likely ranges stand on its rows, and they count among the runs of the software that they are told as.
+    pub(super) stands: bool,
     read: fn(&Row, &Value) -> Option<Asked>,
 }
 
@@ -78,30 +80,118 @@ const NAMED: &[Detail] = &[Detail::Typed, Detail::Unnamed, Detail::Run];
 const PROFILED: &[Detail] = &[Detail::Typed, Detail::Run];
 
 /// The sources, by name.
-pub(super) const SOURCES: [Source; 13] = [
+pub(super) const SOURCES: [Source; 18] = [
+    // Too few of each kind of model to say how far off others are, on kernels of which no other row says anything.
+    Source { name: "automodel_h100", details: PROFILED, fitted: false, stands: false, read: tables::asked },
+    // What is recomputed and how state is split is in its text for all rows.
+    Source {
+        name: "bigscience_a100",
+        details: &[Detail::Run],
+        fitted: false,
+        stands: true,
+        read: tables::asked,
+    },
+    // Its framework is none of those that plans name, and what is recomputed is a column of its table.
+    Source { name: "fms_fsdp", details: &[Detail::Run], fitted: false, stands: true, read: tables::asked },
+    // A program that no profile stands for: told as Megatron-Core, whose runs its rows are not.
+    Source {
+        name: "internevo_7b",
+        details: &[Detail::Run],
+        fitted: false,
+        stands: false,
+        read: tables::asked,
+    },
     // Its framework is none of those that plans name.
-    Source { name: "kempnerforge_h200", details: PROFILED, fitted: true, read: kempnerforge::asked },
-    Source { name: "korthikanti_2022", details: PROFILED, fitted: true, read: megatron::korthikanti },
+    Source {
+        name: "kempnerforge_h200",
+        details: PROFILED,
+        fitted: true,
+        stands: true,
+        read: kempnerforge::asked,
+    },
+    Source {
+        name: "korthikanti_2022",
+        details: PROFILED,
+        fitted: true,
+        stands: true,
+        read: megatron::korthikanti,
+    },
     // What is recomputed is a column of its table: who types a row without it asks for another run.
-    Source { name: "llm_foundry_fsdp", details: &[Detail::Run], fitted: false, read: llm_foundry::asked },
+    Source {
+        name: "llm_foundry_fsdp",
+        details: &[Detail::Run],
+        fitted: false,
+        stands: true,
+        read: llm_foundry::asked,
+    },
     // Which release they had is not said.
-    Source { name: "megatron_bridge_memory_studies", details: EVERY, fitted: false, read: bridge::study },
-    Source { name: "megatron_bridge_model_cards", details: EVERY, fitted: true, read: bridge::card },
-    Source { name: "megatron_bridge_perf", details: EVERY, fitted: true, read: bridge::performance },
-    Source { name: "megatron_bridge_qwen3_235b", details: EVERY, fitted: false, read: bridge::performance },
+    Source {
+        name: "megatron_bridge_memory_studies",
+        details: EVERY,
+        fitted: false,
+        stands: true,
+        read: bridge::study,
+    },
+    Source {
+        name: "megatron_bridge_model_cards",
+        details: EVERY,
+        fitted: true,
+        stands: true,
+        read: bridge::card,
+    },
+    Source {
+        name: "megatron_bridge_perf",
+        details: EVERY,
+        fitted: true,
+        stands: true,
+        read: bridge::performance,
+    },
+    Source {
+        name: "megatron_bridge_qwen3_235b",
+        details: EVERY,
+        fitted: false,
+        stands: true,
+        read: bridge::performance,
+    },
     // Megatron-LM has no recipes: with its name and without it a plan is the same.
-    Source { name: "megatron_lm_readme", details: &[Detail::Typed], fitted: false, read: readme::asked },
-    Source { name: "nanotron_ultrascale_bench", details: PROFILED, fitted: true, read: nanotron::asked },
+    Source {
+        name: "megatron_lm_readme",
+        details: &[Detail::Typed],
+        fitted: false,
+        stands: true,
+        read: readme::asked,
+    },
+    Source {
+        name: "nanotron_ultrascale_bench",
+        details: PROFILED,
+        fitted: true,
+        stands: true,
+        read: nanotron::asked,
+    },
+    Source { name: "nemo_dgxc_2025", details: NAMED, fitted: false, stands: true, read: tables::asked },
     // A row prints no more than what is typed.
     Source {
         name: "nemo_h100_scaling",
         details: &[Detail::Typed, Detail::Unnamed],
         fitted: false,
+        stands: true,
         read: scaling::asked,
     },
-    Source { name: "simumax_results", details: NAMED, fitted: true, read: megatron::simumax },
-    Source { name: "torchtitan_benchmarks", details: EVERY, fitted: true, read: torchtitan::asked },
-    Source { name: "vtrain_ground_truth", details: PROFILED, fitted: true, read: megatron::vtrain },
+    Source { name: "simumax_results", details: NAMED, fitted: true, stands: true, read: megatron::simumax },
+    Source {
+        name: "torchtitan_benchmarks",
+        details: EVERY,
+        fitted: true,
+        stands: true,
+        read: torchtitan::asked,
+    },
+    Source {
+        name: "vtrain_ground_truth",
+        details: PROFILED,
+        fitted: true,
+        stands: true,
+        read: megatron::vtrain,
+    },
 ];
 
 /// The source of a name.

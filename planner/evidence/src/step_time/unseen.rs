@@ -123,7 +123,7 @@ pub fn unseen(splits: &Splits) -> Result<Vec<Row>, String> {
     let shipped = values_of(None);
     let mut found = Vec::new();
     let train = train()?;
-    for source in &SOURCES {
+    for source in SOURCES.iter().filter(|source| source.stands) {
         for &detail in source.details {
             for case in rows_with(source, detail)? {
                 let Some(standing) = case.standing.clone() else { continue };
@@ -297,7 +297,7 @@ fn ranges_of(rows: &[Row]) -> Result<Ranges, String> {
 /// Published runs by class, of the software that they had, and GPU.
 fn runs() -> Result<BTreeMap<String, BTreeMap<&'static str, Runs>>, String> {
     let mut found: BTreeMap<String, BTreeMap<&str, Runs>> = BTreeMap::new();
-    for source in &SOURCES {
+    for source in SOURCES.iter().filter(|source| source.stands) {
         let detail = if source.details.contains(&Detail::Run) { Detail::Run } else { Detail::Typed };
         for case in rows_with(source, detail)? {
             let Some(standing) = case.standing else { continue };
