@@ -135,7 +135,9 @@ impl SearchCommand {
         request.deadline_days = self.deadline_days.or(request.deadline_days);
         request.margin = self.margin;
         request.prices.extend(self.price.iter().flatten().map(|(gpu, price)| (gpu.clone(), *price)));
-        request.limits.rows = self.top.max(self.row.unwrap_or(0));
+        // A row that the answer has keeps its number: fitting ones come first, so many, and then tight ones.
+        let beyond = self.row.filter(|&row| row > self.top.saturating_mul(2));
+        request.limits.rows = beyond.unwrap_or(self.top);
         request.limits.simulated = self.simulate;
         request.limits.candidates = self.most.unwrap_or(request.limits.candidates);
         let pair = |option: &str, text: &str| {

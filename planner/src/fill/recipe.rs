@@ -383,7 +383,7 @@ mod tests {
             estimate(&file("qwen3-30b-a3b", "h100-sxm", 8, json!({"ep": 64, "fsdp": fsdp}), more))
         };
         let answer = of(json!({}), Value::Null);
-        insta::assert_snapshot!(serde_json::to_string(&answer.framework.as_ref().unwrap().sets).unwrap(), @r#"{"layout.fsdp.gradient_sync":"last","layout.fsdp.reshard_after_forward":"never","layout.fsdp.sharded_dtype":"bf16","training.moe.backend":"deepep","training.moe.dispatcher":"flex"}"#);
+        insta::assert_snapshot!(serde_json::to_string(&answer.framework.as_ref().unwrap().sets).unwrap(), @r#"{"layout.fsdp.checkpoint_selects":"matmuls","layout.fsdp.gradient_sync":"last","layout.fsdp.reshard_after_forward":"never","layout.fsdp.sharded_dtype":"bf16","training.moe.backend":"deepep","training.moe.dispatcher":"flex"}"#);
         let said = of(json!({"sharded_dtype": "fp32"}), "alltoall".into());
         let sets = &said.framework.as_ref().unwrap().sets;
         assert!(!sets.contains_key("layout.fsdp.sharded_dtype"), "{sets:?}");

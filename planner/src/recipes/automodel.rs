@@ -16,6 +16,8 @@ pub(crate) fn recipe(model: &Architecture) -> Recipe {
         source: "NVIDIA-NeMo/Automodel, components/distributed/config.py and components/models/common/utils.py",
         sharded: Some(Dtype::Bf16),
         reduces_last: true,
+        // What is recomputed by parts are matrix products, and no modules by name.
+        every_second: true,
         keeps_gathered: experts,
         dispatcher: experts.then_some(Dispatcher::Flex),
         backend: experts.then_some(FlexBackend::DeepEp),

@@ -105,7 +105,7 @@ fn by_method_block_layers_behind_the_first_keep_everything() {
             found.iter().map(|moment| u64::from(moment.activations.total())).max().unwrap()
         };
         let block = |layers: u64| of(json!({"granularity": "full", "method": "block", "num_layers": layers}));
-        let none = of(json!({}));
+        let none = of(json!({"granularity": "none"}));
         let layers = 8;
         let all = of(json!({"granularity": "full", "method": "uniform", "num_layers": 1}));
         assert_eq!(block(layers), all, "{runs}");

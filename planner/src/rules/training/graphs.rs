@@ -26,13 +26,6 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     if graphs == CudaGraphs::None {
         return;
     }
-    let fixed = shape.architecture.moe.is_none()
-        || (training.moe.capacity_factor.is_some() && training.moe.pad_to_capacity);
-    broken.require(graphs != CudaGraphs::Iteration || fixed, GRAPHS, graphs.name(), RULE, || {
-        "a graph of the whole iteration has fixed sizes, and experts that drop no tokens take as many as come: it needs \
-         training.moe.capacity_factor and pad_to_capacity; or take scoped, with modules that have none"
-            .to_owned()
-    });
     let full = training.recompute == Granularity::Full;
     broken.require(!full || graphs == CudaGraphs::Iteration, GRAPHS, graphs.name(), RULE, || {
         "full recomputation goes with a graph of the whole iteration only".to_owned()

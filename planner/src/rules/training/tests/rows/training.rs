@@ -35,6 +35,12 @@ pub(super) const TRAINING: &[Row] = &[
         "tensor-parallel overlap needs sequence parallel",
     ),
     (
+        "llama-3-8b",
+        r#"{"cluster":{"gpu":"h100-sxm","nodes":2,"gpus_per_node":4},"layout":{"tp":8},"training":{"overlap":{"tp":true}}}"#,
+        "training.overlap.tp",
+        "over NVLink",
+    ),
+    (
         "mixtral-8x7b",
         r#"{"layout":{"ep":4,"pp":4},"training":{"overlap":{"ep":true}}}"#,
         "training.overlap.ep",
