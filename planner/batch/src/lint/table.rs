@@ -255,6 +255,11 @@ const RULES: &[Rule] = &[
         "what the earlier attempt said, and why it ended, is gone",
     ),
     rule(
+        "array-checkpoints",
+        Severity::Error,
+        "tasks of an array run side by side, and each writes over what the others saved",
+    ),
+    rule(
         "requeue-without-load",
         Severity::Warning,
         "each attempt trains from the beginning, and the job never ends within its time limit",

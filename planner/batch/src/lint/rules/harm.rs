@@ -2,7 +2,7 @@
 
 use super::super::notes::Notes;
 use super::super::removals::{self, Harm};
-use super::super::text::{HOLE, HoleKind, Text};
+use super::super::text::{Certainty, HOLE, HoleKind, Text};
 use super::{Context, clip};
 use crate::shell::is_variable;
 
@@ -28,6 +28,7 @@ const SAVES: [&str; 12] = [
 /// Looks for checkpoints that are removed or moved away.
 pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     let saved = saved(context);
+    shared(context, &saved, notes);
     for (field, harm) in removals::of(context.facts) {
         let path = field.text.shown();
         if harm != Harm::Overwritten
@@ -50,10 +51,13 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         let lower = path.to_ascii_lowercase();
         let is_saved = || {
             let folder = path.trim_end_matches("/*").trim_end_matches('/');
-            let within = |(saved, at): &(String, u32)| {
+            let within = |saved: &Saved| {
                 // What is tidied up after the run is no harm to it.
-                field.at < *at
-                    && saved.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                field.at < saved.call
+                    && saved
+                        .path
+                        .strip_prefix(folder)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
             !folder.is_empty() && saved.iter().any(within)
         };
@@ -102,23 +106,57 @@ fn becomes_root(context: &Context<'_>, path: &Text) -> Option<(String, String)> 
     first.map(|name| (name, left))
 }
 
-/// Folders that commands of this script save into, and where these commands stand.
-fn saved(context: &Context<'_>) -> Vec<(String, u32)> {
+/// A folder that a command saves into.
+struct Saved {
+    path: String,
+    /// Where the command stands.
+    call: u32,
+    /// Where the word with the folder stands.
+    at: u32,
+    end: u32,
+    /// Whether every task of an array has the same.
+    fixed: bool,
+}
+
+/// Folders that commands of this script save into.
+fn saved(context: &Context<'_>) -> Vec<Saved> {
     let mut found = Vec::new();
     for call in context.facts.calls.iter().filter(|call| call.is_own()) {
         for (index, field) in call.fields.iter().enumerate() {
             let text = field.text.shown();
-            match text.split_once('=') {
+            let (path, of) = match text.split_once('=') {
                 Some((name, value)) if SAVES.contains(&name.trim_start_matches('+')) => {
-                    found.push((value.to_owned(), call.at));
+                    (value.to_owned(), field)
                 }
-                None if SAVES.contains(&text.as_str()) => {
-                    found.extend(call.fields.get(index + 1).map(|next| (next.text.shown(), call.at)));
-                }
-                _ => {}
-            }
+                None if SAVES.contains(&text.as_str()) => match call.fields.get(index + 1) {
+                    Some(next) => (next.text.shown(), next),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            let fixed = of.text.known().is_some() && of.text.certainty == Certainty::Sure;
+            found.push(Saved { path, call: call.at, at: of.at, end: of.end, fixed });
         }
     }
-    found.retain(|(path, _)| !path.is_empty());
+    found.retain(|saved| !saved.path.is_empty());
     found
+}
+
+/// Tasks of an array that save into one folder, side by side.
+fn shared(context: &Context<'_>, saved: &[Saved], notes: &mut Notes<'_>) {
+    let several = |array: &str| array.contains(['-', ',']) && !array.trim().ends_with("%1");
+    if !context.job.text("array").is_some_and(several) {
+        return;
+    }
+    // What is not a path from the root may be below a folder of the task's own.
+    if let Some(one) = saved.iter().find(|saved| saved.fixed && saved.path.starts_with('/')) {
+        notes.note(
+            "array-checkpoints",
+            one.at,
+            one.end,
+            format!("every task of the array saves into {}", clip(&one.path)),
+            "put $SLURM_ARRAY_TASK_ID into it; or let one task run at a time, each going on from the one before, by --array=...%1"
+                .to_owned(),
+        );
+    }
 }
