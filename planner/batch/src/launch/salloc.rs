@@ -51,6 +51,6 @@ fn look_around(writer: &mut Writer<'_>) -> String {
     };
     format!(
         "\n# Step 3, if you like: a shell {place}, to look around. Leave it by exit\n\
-         srun {mpi}--overlap -N 1 --ntasks=1 --ntasks-per-node=1 --pty \\\n{flags}{prefix}  bash\n"
+         srun {mpi}--overlap -N 1 --relative=0 --ntasks=1 --ntasks-per-node=1 --pty \\\n{flags}{prefix}  bash\n"
     )
 }
