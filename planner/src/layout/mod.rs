@@ -176,6 +176,11 @@ impl Layout {
     pub fn world_size(&self) -> u64 {
         self.tp * self.cp * self.pp * self.dp
     }
+
+    /// Whether tensor-parallel ranks stand in one NVLink domain of so many GPUs, as hiding their communication needs.
+    pub(crate) fn tp_is_within(&self, nvlink_domain: u64) -> bool {
+        self.tp <= nvlink_domain
+    }
 }
 
 /// An axis of the rank grid.

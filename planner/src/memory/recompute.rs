@@ -24,8 +24,8 @@ pub(super) fn chunk_bytes(terms: &LayerTerms<'_>, chunk: &Chunk) -> LayerBytes {
     }
     let group = training.recompute_layers.unwrap_or(1).max(1);
     let layers = chunk.layers.end.saturating_sub(chunk.layers.start);
-    if plan.training.recompute_method.as_deref() == Some("block") {
-        let again = group.min(layers);
+    if let Some(again) = training.block_layers() {
+        let again = again.min(layers);
         let middle = chunk.layers.start + again;
         let mut first = checkpointed(terms, chunk.layers.start..middle, again, 1, 0);
         let rest = kept(terms, middle..chunk.layers.end, modules);
@@ -38,13 +38,10 @@ pub(super) fn chunk_bytes(terms: &LayerTerms<'_>, chunk: &Chunk) -> LayerBytes {
 
 /// What is computed again of layer `number`: by method `block` nothing of those behind the first of each chunk.
 pub(super) fn of_layer(plan: &Plan, chunk: &Chunk, number: u64) -> Granularity {
-    let training = &plan.training;
-    let behind = chunk.layers.start.saturating_add(training.recompute_layers.unwrap_or(1));
-    match training.recompute {
-        Granularity::Full if training.recompute_method.as_deref() == Some("block") && number >= behind => {
-            Granularity::None
-        }
-        recompute => recompute,
+    let is_behind = |first: u64| number >= chunk.layers.start.saturating_add(first);
+    match plan.training.block_layers().is_some_and(is_behind) {
+        true => Granularity::None,
+        false => plan.training.recompute,
     }
 }
 
@@ -53,10 +50,9 @@ pub(super) fn offloaded(terms: &LayerTerms<'_>, chunk: &Chunk) -> Quantity {
     let training = &terms.at.plan.training;
     let layers = chunk.layers.end.saturating_sub(chunk.layers.start);
     // Whole layers that are computed again keep nothing that could wait.
-    let again = match (training.recompute, training.recompute_method.as_deref()) {
-        (Granularity::Full, Some("block")) => training.recompute_layers.unwrap_or(1).min(layers),
-        (Granularity::Full, _) => layers,
-        (Granularity::None | Granularity::Selective, _) => 0,
+    let again = match training.recompute {
+        Granularity::Full => training.block_layers().unwrap_or(layers).min(layers),
+        Granularity::None | Granularity::Selective => 0,
     };
     let middle = chunk.layers.start + again + waiting(terms, &chunk.layers).min(layers - again);
     let whole = terms.layers(chunk.layers.start + again..middle);

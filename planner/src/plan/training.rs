@@ -1,9 +1,18 @@
 //! Training settings of a plan, every default filled: `wire/training_file.rs` has them beside their rows. What is installed.
 
-use crate::settings::OptimizerKind;
+use crate::settings::{Granularity, OptimizerKind};
 use crate::software::{Framework, Named, Product};
 use crate::wire::Setting;
 pub use crate::wire::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Training};
+
+impl Training {
+    /// Layers of each chunk that method `block` computes again, from its first; none under another method. More than a chunk has are all.
+    pub fn block_layers(&self) -> Option<u64> {
+        let is_block =
+            self.recompute == Granularity::Full && self.recompute_method.as_deref() == Some("block");
+        is_block.then(|| self.recompute_layers.unwrap_or(1))
+    }
+}
 
 impl Optimizer {
     /// Constants of an update by their names in a plan file, where nobody says; none that the kind does not have.

@@ -168,12 +168,8 @@ fn selected(model: &Model, kind: LayerKind, flops: &ForwardFlops, training: &cra
 
 /// Layers that full recomputation runs again: all, or by method `block` the first of every chunk.
 pub(super) fn recomputed_layers(plan: &Plan) -> Vec<u64> {
-    let block = plan.training.recompute_method.as_deref() == Some("block");
     let layers = plan.model.num_layers;
-    if !block {
-        return (0..layers).collect();
-    }
-    let each = plan.training.recompute_layers.unwrap_or(layers);
+    let Some(each) = plan.training.block_layers() else { return (0..layers).collect() };
     let stages = chunks_of_stages(&plan.layout, layers).unwrap_or_default();
     stages
         .iter()

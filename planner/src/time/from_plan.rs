@@ -236,7 +236,7 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
 
 /// Whether the recipe's overlap of tensor-parallel communication is on in this layout.
 fn hides_where_possible(plan: &Plan) -> bool {
-    plan.software.where_possible.tp && plan.layout.sp && plan.layout.tp <= plan.cluster.nvlink_domain
+    plan.software.where_possible.tp && plan.layout.sp && plan.layout.tp_is_within(plan.cluster.nvlink_domain)
 }
 
 fn strides(plan: &Plan) -> Strides {

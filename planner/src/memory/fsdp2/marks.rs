@@ -43,9 +43,10 @@ pub(super) fn marks(plan: &Plan, chunk: &Chunk) -> Vec<Mark> {
     if chunk.embedding {
         within(Section::Embedding, &[Compute::Embedding]);
     }
-    let block = training.recompute_method.as_deref() == Some("block");
     let at_once = match training.recompute {
-        Granularity::Full if !block => training.recompute_layers.unwrap_or(1).max(1),
+        Granularity::Full if training.block_layers().is_none() => {
+            training.recompute_layers.unwrap_or(1).max(1)
+        }
         _ => 1,
     };
     let mut first = chunk.layers.start;

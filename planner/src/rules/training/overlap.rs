@@ -21,7 +21,7 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
         )
     });
     let rule = "tensor-parallel overlap reads and writes other ranks' memory over NVLink (TransformerEngine's userbuffers, torch's symmetric memory)";
-    broken.require(!overlap.tp || layout.tp <= shape.nvlink_domain, TP, true, rule, || {
+    broken.require(!overlap.tp || layout.tp_is_within(shape.nvlink_domain), TP, true, rule, || {
         format!(
             "tensor-parallel communication overlaps only within an NVLink domain, which has {} GPUs, and tp is {}",
             shape.nvlink_domain, layout.tp
