@@ -50,7 +50,7 @@ pub struct Scaled {
 /// A plan's twin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Twin {
-    /// The plan file, with runtime native.
+    /// The plan file, as the worker executes it: of the plan's runtime where the worker knows it, else native.
     pub file: PlanFile,
     /// What was scaled, in the order of the file.
     pub scaled: Vec<Scaled>,
@@ -64,12 +64,23 @@ pub fn device(plan: &Plan, gpus: u64) -> (&'static str, u64) {
     }
 }
 
-/// The twin of `plan` on the GPU type `gpu` (`cpu` for none), with at most `most_ranks` ranks.
+/// The twin of `plan` on the GPU type `gpu` (`cpu` for none), with at most `most_ranks` ranks. It runs as the plan itself would
+/// (FSDP2 as FSDP2); where its sizes can't, natively.
 ///
 /// # Errors
 /// With findings, when the axes need more ranks, or planner refuses the small sizes.
 pub fn twin(plan: &Plan, gpu: &str, most_ranks: u64) -> Result<Twin, Vec<Finding>> {
-    let mut file = plan.native();
+    let executed = plan.executed();
+    let own = executed.runtime != Some(Runtime::OF_WORKER);
+    let as_it_runs = own.then(|| smaller(plan, executed, gpu, most_ranks)).and_then(Result::ok);
+    match as_it_runs {
+        Some(twin) => Ok(twin),
+        None => smaller(plan, plan.native(), gpu, most_ranks),
+    }
+}
+
+/// The twin of `plan` that runs as `file`, which is how the worker executes it, says.
+fn smaller(plan: &Plan, mut file: PlanFile, gpu: &str, most_ranks: u64) -> Result<Twin, Vec<Finding>> {
     let dp = scale_axes(plan, &mut file, most_ranks)?;
     file.cluster.gpu = gpu.to_owned();
     file.cluster.nodes = Some(1);
@@ -87,7 +98,13 @@ pub fn twin(plan: &Plan, gpu: &str, most_ranks: u64) -> Result<Twin, Vec<Finding
         file.model = ModelFile { architecture: Some(Box::new(model)), ..ModelFile::default() };
         let resolved = Plan::resolve(&file);
         match resolved.plan {
-            Some(small) => return Ok(Twin { scaled: differences(plan, &small), file: small.native() }),
+            Some(small) => {
+                let executed = small.executed();
+                // Smaller sizes may be what the worker can't carry out as that runtime.
+                if executed.runtime == file.runtime {
+                    return Ok(Twin { scaled: differences(plan, &small), file: executed });
+                }
+            }
             None if refusal.is_empty() => refusal = resolved.findings,
             None => {}
         }
@@ -108,7 +125,12 @@ fn scale_axes(plan: &Plan, file: &mut PlanFile, most_ranks: u64) -> Result<u64, 
     let without_dp = tp * cp * pp;
     // The expert grid must divide the same ranks.
     let folds = |dp: u64| (tp * cp * dp).is_multiple_of(ep * etp);
-    let wanted = (cut(layout.dp)..).find(|&dp| folds(dp)).unwrap_or(1);
+    // Replicas of shards are one axis and shards another; natively there is dp alone.
+    let natively = file.runtime == Some(Runtime::OF_WORKER);
+    let whole_replicas = if natively { 1 } else { layout.dp_replicate.max(1) };
+    let replicas = cut(whole_replicas);
+    let least = replicas * cut(layout.dp / whole_replicas);
+    let wanted = (least..).find(|&dp| folds(dp) && dp.is_multiple_of(replicas)).unwrap_or(1);
     let fits = |dp: &u64| without_dp * dp <= most_ranks && folds(*dp);
     let Some(dp) = [wanted, 1].into_iter().find(fits) else {
         let needed = without_dp * (1..).find(|&dp| folds(dp)).unwrap_or(1);
@@ -134,8 +156,10 @@ fn scale_axes(plan: &Plan, file: &mut PlanFile, most_ranks: u64) -> Result<u64, 
     fields.first_stage_layers = fields.first_stage_layers.map(|layers| layers.min(1));
     fields.last_stage_layers = fields.last_stage_layers.map(|layers| layers.min(1));
     fields.microbatch_group_size = fields.microbatch_group_size.map(|_| pp);
-    // Replicas and shards of other runtimes: natively there is dp alone.
-    (fields.dp_replicate, fields.tp_plan, fields.tp_plan_path) = (None, None, None);
+    fields.dp_replicate = fields.dp_replicate.map(|_| if dp == 1 { 1 } else { replicas });
+    if natively {
+        (fields.dp_replicate, fields.tp_plan, fields.tp_plan_path) = (None, None, None);
+    }
     Ok(dp)
 }
 
@@ -304,6 +328,45 @@ mod tests {
                           "cluster": {"gpu": "h100-sxm", "nodes": gpus / 8, "gpus_per_node": 8}});
         let resolved = Plan::resolve(&crate::parse_plan(&text.to_string()).unwrap());
         resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+    }
+
+    fn of_runtime(runtime: &str, layout: Value, training: Value) -> Plan {
+        let mut file = plan(json!({"preset": "llama-3-8b"}), 16, json!({}), training).file;
+        file.runtime = serde_json::from_value(json!(runtime)).unwrap();
+        file.layout = serde_json::from_value(layout).unwrap();
+        let resolved = Plan::resolve(&file);
+        resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+    }
+
+    #[test]
+    fn a_runtime_that_the_worker_knows_is_the_twins() {
+        for (runtime, layout, dp, replicas) in [
+            ("fsdp2", json!({}), 2, 1),
+            ("fsdp2", json!({"tp": 4, "dp_replicate": 2}), 4, 2),
+            ("fsdp2", json!({"dp_replicate": 8, "fsdp": {"reshard_after_forward": "always"}}), 4, 2),
+            ("fsdp2", json!({"pp": 2, "cp": 2}), 2, 1),
+            ("megatron_fsdp", json!({"tp": 2}), 2, 1),
+        ] {
+            let plan = of_runtime(runtime, layout, json!({"dtype": "bf16"}));
+            let twin = twin(&plan, "cpu", 16).unwrap_or_else(|findings| panic!("{findings:?}"));
+            let small = Plan::resolve(&twin.file).plan.unwrap();
+            assert_eq!(small.runtime, plan.runtime, "{:?}", twin.file);
+            assert_eq!(small.executed(), twin.file);
+            assert_eq!((small.layout.dp, small.layout.dp_replicate), (dp, replicas));
+            assert_eq!(small.layout.fsdp.reshard, plan.layout.fsdp.reshard);
+            assert!(executor_limits(&small).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_the_worker_runs_by_its_own_rules_has_a_native_twin() {
+        // One data-parallel rank shards nothing.
+        let alone = of_runtime("fsdp2", json!({"tp": 8, "pp": 2}), json!({}));
+        assert_eq!(twin(&alone, "cpu", 16).map(|twin| twin.file.runtime), Ok(Some(Runtime::OF_WORKER)));
+        // Eight ranks are too few for replicas, shards and all other axes above 1, and enough natively.
+        let wide = of_runtime("fsdp2", json!({"tp": 2, "pp": 2, "dp_replicate": 2}), json!({}));
+        assert_eq!(twin(&wide, "cpu", 16).map(|twin| twin.file.runtime), Ok(Some(Runtime::Fsdp2)));
+        assert_eq!(twin(&wide, "cpu", 8).map(|twin| twin.file.runtime), Ok(Some(Runtime::OF_WORKER)));
     }
 
     /// The twin must be accepted, run by the executor, and have the axes `axes`: tp, cp, pp, vpp, ep, etp, dp.

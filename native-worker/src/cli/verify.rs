@@ -139,6 +139,7 @@ impl Verify {
         if planner::finding::has_error(&limits) {
             return Err(Failure::Findings(limits).into());
         }
+        notice(&small.compared_with());
         for Scaled { field, from, to } in &scaled {
             notice(&format!("scaled {field}: {from} -> {to}"));
         }

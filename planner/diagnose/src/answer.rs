@@ -20,6 +20,9 @@ pub struct Answer {
     /// The first end of a process that launchers tell of; the first that was not told to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ProcessEnd>,
+    /// How attempts of the job before the last ended, where the logs have several; everything else is of the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Earlier>,
     /// What was looked at.
     pub looked_at: LookedAt,
     /// What else is worth knowing.
@@ -99,6 +102,20 @@ pub struct Verdict {
     pub against_plan: Option<AgainstPlan>,
     /// What to do, in order.
     pub next: Vec<String>,
+}
+
+/// How an earlier attempt of a job ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// Its number, from 1.
+    pub attempt: u64,
+    /// As in [`Verdict::cause`].
+    pub cause: String,
+    /// What happened, as a sentence.
+    pub title: String,
+    /// The line that says so, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
 }
 
 /// A line of a log.

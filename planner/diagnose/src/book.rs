@@ -2,13 +2,14 @@
 //! log says.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::answer::Evidence;
+use super::attempt::{Attempts, Seen};
 use super::causes::{Role, Weight};
 use super::exception::{self, Exception};
 use super::exits::{self, Block, ProcessEnd};
-use super::oom::{self, OutOfMemory};
+use super::oom;
 use super::origin::{self, Format, Origin};
 use super::progress;
 use super::reader::{Found, Listener};
@@ -20,13 +21,13 @@ use super::xid;
 /// What comes before the number of the collective that a rank enqueued last, in the words of releases of torch.
 const ENQUEUED: [&str; 3] = ["last enqueued work:", "last enqueued NCCL work:", "Last enqueued NCCL work:"];
 /// Ranks that are told apart.
-const MOST_RANKS: usize = 1 << 16;
+pub(super) const MOST_RANKS: usize = 1 << 16;
 /// Things of one kind (exceptions, Xids) that are told apart.
-const MOST_KINDS: usize = 24;
+pub(super) const MOST_KINDS: usize = 24;
 /// Lines kept as evidence of one thing.
-const MOST_EVIDENCE: usize = 5;
+pub(super) const MOST_EVIDENCE: usize = 5;
 /// Ends of processes that are kept.
-const MOST_ENDS: usize = 64;
+pub(super) const MOST_ENDS: usize = 64;
 /// Files that are told apart.
 const MOST_FILES: usize = 4096;
 
@@ -60,34 +61,12 @@ impl Moment {
     }
 }
 
-/// Something that was seen.
-#[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) weight: Weight,
-    pub(super) count: u64,
-    /// The earliest.
-    pub(super) first: Moment,
-    /// Where the earliest comes from.
-    pub(super) origin: Origin,
-    /// The latest in the order of reading.
-    pub(super) last: (usize, u64),
-    pub(super) ranks: BTreeSet<u32>,
-    pub(super) evidence: Vec<Evidence>,
-    pub(super) out_of_memory: Option<OutOfMemory>,
-    /// What an exception says.
-    pub(super) text: String,
-}
-
 /// A file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FileSeen {
     pub(super) name: String,
     pub(super) bytes: u64,
     pub(super) lines: u64,
-    /// The last three lines that are steps, the newest last.
-    pub(super) steps: [u64; 3],
-    pub(super) last_step: Option<Stamp>,
-    pub(super) done: Option<u64>,
     pub(super) traceback: Option<u64>,
     is_gzip: bool,
     is_binary: bool,
@@ -99,18 +78,11 @@ pub(super) struct FileSeen {
 pub(super) struct Book {
     pub(super) files: Vec<FileSeen>,
     pub(super) more_files: u64,
-    pub(super) seen: BTreeMap<Key, Seen>,
-    pub(super) ends: Vec<(ProcessEnd, Moment)>,
-    /// What torchrun calls the root cause.
-    pub(super) root: Option<(ProcessEnd, Moment)>,
+    pub(super) attempts: Attempts,
     pub(super) ranks: BTreeSet<u32>,
     pub(super) formats: BTreeSet<Format>,
     pub(super) times: Option<[Stamp; 2]>,
     pub(super) lines_read: u64,
-    /// Work that each rank had enqueued when a collective timed out.
-    pub(super) enqueued: BTreeMap<u32, u64>,
-    /// Ranks that report a collective that did not complete.
-    pub(super) waiting: BTreeSet<u32>,
     block: Block,
     bytes_seen: u64,
 }
@@ -120,6 +92,7 @@ impl Book {
     pub(super) fn open(&mut self, name: &str) {
         self.block = Block::default();
         self.bytes_seen = 0;
+        self.attempts.open(name);
         if self.files.len() < MOST_FILES {
             self.files.push(FileSeen {
                 name: redact::shown(name),
@@ -189,23 +162,20 @@ impl Book {
     }
 
     fn end(&mut self, end: ProcessEnd, moment: Moment) {
-        if end.code != Some(0) && self.ends.len() < MOST_ENDS {
-            self.ends.push((end, moment));
+        let ends = &mut self.attempts.now().ends;
+        if end.code != Some(0) && ends.len() < MOST_ENDS {
+            ends.push((end, moment));
         }
     }
 
     /// Notes that something was seen.
     fn record(&mut self, key: Key, weight: Weight, line: &Line, text: &str) {
-        let kinds = self
-            .seen
-            .keys()
-            .filter(|known| std::mem::discriminant(*known) == std::mem::discriminant(&key))
-            .count();
-        if !matches!(key, Key::Cause(_)) && kinds >= MOST_KINDS && !self.seen.contains_key(&key) {
+        let now = self.attempts.now();
+        if !now.seen.contains_key(&key) && !now.has_room(&key) {
             return;
         }
         // Looking above a line for its time is for the first few of a kind: a flood has its time elsewhere.
-        let look_above = self.seen.get(&key).is_none_or(|seen| seen.count < 64);
+        let look_above = now.seen.get(&key).is_none_or(|seen| seen.count < 64);
         let stamp = line.stamp.or_else(|| if look_above { stamp_above(line.before) } else { None });
         let moment = Moment { stamp, file: line.file, line: line.number };
         let mut origin = line.origin.clone();
@@ -219,7 +189,8 @@ impl Book {
         if out_of_memory.is_some() {
             origin.gpu = oom::gpu(text).or(origin.gpu);
         }
-        let known = self.seen.get(&key);
+        let now = self.attempts.now();
+        let known = now.seen.get(&key);
         let is_earlier = known.is_none_or(|seen| moment.order(seen.first) == Ordering::Less);
         let wanted = known.is_none_or(|seen| {
             let is_new_rank = origin.rank.is_some_and(|rank| !seen.ranks.contains(&rank));
@@ -232,7 +203,7 @@ impl Book {
             rank: origin.rank,
         });
         let said = if is_earlier { redact::shown(text) } else { String::new() };
-        let seen = self.seen.entry(key).or_insert_with(|| Seen {
+        let seen = now.seen.entry(key).or_insert_with(|| Seen {
             weight,
             count: 0,
             first: moment,
@@ -294,7 +265,7 @@ impl Book {
             let moment = Moment { stamp: told.stamp, ..moment };
             self.note_time(told.stamp);
             if told.is_root {
-                self.root.get_or_insert((told.end.clone(), moment));
+                self.attempts.now().root.get_or_insert((told.end.clone(), moment));
             }
             self.end(told.end, moment);
         }
@@ -353,31 +324,32 @@ impl Book {
 
     fn note_waiting(&mut self, line: &Line, text: &str) {
         let Some(rank) = line.origin.rank else { return };
-        if self.waiting.len() >= MOST_RANKS {
+        let now = self.attempts.now();
+        if now.waiting.len() >= MOST_RANKS {
             return;
         }
-        self.waiting.insert(rank);
+        now.waiting.insert(rank);
         let number = |words: &str| {
             text.split_once(words)
                 .and_then(|(_, rest)| origin::long_digits(rest.trim_start()))
                 .map(|(number, _)| number)
         };
         if let Some(work) = ENQUEUED.into_iter().find_map(number) {
-            self.enqueued.entry(rank).and_modify(|known| *known = work.max(*known)).or_insert(work);
+            now.enqueued.entry(rank).and_modify(|known| *known = work.max(*known)).or_insert(work);
         }
     }
 
     fn note_exception(&mut self, line: &Line, text: &str, exception: &Exception) {
         let has_traceback = self.files.get(line.file).is_some_and(|file| file.traceback.is_some());
         let key = Key::Exception(exception.name.chars().take(80).collect());
-        let is_new = !self.seen.contains_key(&key);
+        let is_new = !self.attempts.now().seen.contains_key(&key);
         let frame = if is_new || !has_traceback { frame_above(line.before, line.origin.rank) } else { None };
         // A traceback whose head is not in the log shows by its frames.
         let weight = if has_traceback || frame.is_some() { Weight::Fatal } else { Weight::Weak };
         self.record(key.clone(), weight, line, text);
         if is_new
             && let Some((text, above)) = frame
-            && let Some(seen) = self.seen.get_mut(&key)
+            && let Some(seen) = self.attempts.now().seen.get_mut(&key)
         {
             seen.evidence.insert(
                 0,
@@ -431,6 +403,8 @@ impl Listener for Book {
             origin = origin.or(&file.origin);
         }
         let stamp = stamp_in(&head).or_else(|| stamp_in(&text));
+        self.attempts.line(found.number, stamp, found.before);
+        self.attempts.slurm(found.number, stamp, &text);
         let line = Line { file, number: found.number, origin, stamp, before: found.before };
         if ENQUEUED.iter().any(|words| text.contains(words)) && line.origin.rank.is_some() {
             self.note_waiting(&line, &text);
@@ -458,15 +432,19 @@ impl Listener for Book {
         if is_step {
             self.formats.insert(Format::Steps);
         }
-        let Some(file) = self.files.get_mut(file) else { return };
-        if is_step {
-            if file.steps[2] != number {
-                file.steps = [file.steps[1], file.steps[2], number];
-            }
-            file.last_step = stamp.or(file.last_step);
+        let is_done = progress::is_done(&text);
+        if !is_step && !is_done {
+            return;
         }
-        if progress::is_done(&text) {
-            file.done = Some(number);
+        let progress = self.attempts.of_line(number).progress.entry(file).or_default();
+        if is_step {
+            if progress.steps[2] != number {
+                progress.steps = [progress.steps[1], progress.steps[2], number];
+            }
+            progress.last_step = stamp.or(progress.last_step);
+        }
+        if is_done {
+            progress.done = Some(number);
         }
     }
 }
@@ -485,7 +463,7 @@ impl FileSeen {
 }
 
 /// Text without colours, whatever the bytes are.
-fn clean(bytes: &[u8]) -> String {
+pub(super) fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     if !text.contains('\u{1b}') {
         return text.into_owned();
@@ -506,7 +484,7 @@ fn clean(bytes: &[u8]) -> String {
 }
 
 /// The time of the nearest line above that has one.
-fn stamp_above(before: &[u8]) -> Option<Stamp> {
+pub(super) fn stamp_above(before: &[u8]) -> Option<Stamp> {
     before
         .rsplit(|&byte| byte == b'\n')
         .take(80)

@@ -2,13 +2,14 @@
 //!
 //! Logs are given piece by piece, of any size and any bytes; what is held of them is bounded, and the answer does not
 //! depend on how they are cut. `reader` finds the lines worth reading by one automaton over all patterns, `origin` and
-//! `stamp` say who wrote them and when, `causes` has what they mean, `book` keeps what was seen, and `verdict` says
+//! `stamp` say who wrote them and when, `causes` has what they mean, `book` keeps what was seen, by `attempt` of the job, and `verdict` says
 //! what ended the run, who began, and how sure that is.
 
 #![warn(unreachable_pub)]
 
 mod against_plan;
 mod answer;
+mod attempt;
 mod book;
 mod causes;
 mod exception;
@@ -27,7 +28,7 @@ mod verdict;
 mod xid;
 
 pub use against_plan::AgainstPlan;
-pub use answer::{Answer, Evidence, LookedAt, LookedAtFile, Part, Sure, Verdict};
+pub use answer::{Answer, Earlier, Evidence, LookedAt, LookedAtFile, Part, Sure, Verdict};
 pub use exits::ProcessEnd;
 pub use oom::OutOfMemory;
 pub use origin::Origin;
@@ -72,7 +73,7 @@ impl Diagnosis {
     /// What all of it says.
     pub fn finish(mut self) -> Answer {
         self.close();
-        verdict::answer(&self.book, self.plan.as_ref())
+        verdict::answer(self.book, self.plan.as_ref())
     }
 
     fn close(&mut self) {

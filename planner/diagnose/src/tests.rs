@@ -115,6 +115,98 @@ fn a_cancelled_step_is_no_cancelled_job() {
     }
 }
 
+/// The log of a job: attempts that train and then end with `ends`, each but the last put back into the queue at that minute.
+fn requeued(ends: &[&str], has_steps: bool, has_times: bool) -> String {
+    let mut text = String::new();
+    for (attempt, end) in ends.iter().enumerate() {
+        let time = |second| match has_times {
+            true => format!("2026-11-03 {:02}:05:{second:02} ", 8 + attempt),
+            false => String::new(),
+        };
+        if has_steps {
+            for step in 0..5 {
+                text.push_str(&format!("{}iteration {step}/ 100 | lm loss: 2.0\n", time(step)));
+            }
+        }
+        text.push_str(&format!("{}{end}\n", time(20)));
+        if attempt + 1 < ends.len() {
+            text.push_str(&format!(
+                "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-11-03T{:02}:05:30 DUE TO JOB REQUEUE ***\n\
+                 srun: error: n1: task 3: Killed\n",
+                8 + attempt
+            ));
+        }
+    }
+    text
+}
+
+#[test]
+fn the_last_attempt_is_told_and_earlier_ones_are_named() {
+    let raised = |error: &str| format!("[rank3]: Traceback (most recent call last):\n[rank3]: {error}");
+    let memory = raised("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.");
+    let access = raised("RuntimeError: CUDA error: an illegal memory access was encountered");
+    let disk = raised("OSError: [Errno 28] No space left on device");
+    let cause = |text: &str| of(text, None).verdicts[0].cause.clone();
+    let ends: Vec<(&str, String)> = [&memory, &access, &disk].map(|end| (end.as_str(), cause(end))).to_vec();
+    for (has_steps, has_times) in [(true, true), (true, false), (false, true)] {
+        for order in [[0, 1, 2], [2, 1, 0], [1, 1, 0], [0, 0, 0]] {
+            let text = requeued(&order.map(|at: usize| ends[at].0), has_steps, has_times);
+            let answer = of(&text, None);
+            assert_eq!(answer.verdicts[0].cause, ends[order[2]].1, "{text}");
+            let told: Vec<(u64, &str)> =
+                answer.earlier.iter().map(|one| (one.attempt, one.cause.as_str())).collect();
+            assert_eq!(told, [(1, ends[order[0]].1.as_str()), (2, ends[order[1]].1.as_str())], "{text}");
+            // What Slurm killed belongs to the attempt that it ended.
+            assert_eq!(answer.exit, None, "{text}");
+            assert!(answer.notes[0].contains("attempt 1: "), "{:?}", answer.notes);
+            let evidence = answer.verdicts[0].evidence.last().expect("a line").line;
+            assert!(evidence > text.lines().count() as u64 - 3, "{evidence} of {text}");
+            // The same, cut into files as our scripts name them; the order in which they are given says nothing.
+            let mut files = Diagnosis::new(None);
+            for attempt in [2, 0, 1] {
+                files.file(&format!("logs/train_5.{attempt}.train.log"));
+                files.feed(format!("{}\n", ends[order[attempt]].0).as_bytes());
+            }
+            let files = files.finish();
+            assert_eq!(files.verdicts[0].cause, ends[order[2]].1);
+            let told: Vec<(u64, &str)> =
+                files.earlier.iter().map(|one| (one.attempt, one.cause.as_str())).collect();
+            assert_eq!(told, [(1, ends[order[0]].1.as_str()), (2, ends[order[1]].1.as_str())]);
+        }
+    }
+}
+
+#[test]
+fn last_words_after_a_requeue_are_of_the_attempt_that_ended() {
+    let text = "[rank3]: Traceback (most recent call last):\n[rank3]: OSError: [Errno 28] No space left on device\n\
+                slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-11-03T08:05:30 DUE TO JOB REQUEUE ***\n\
+                2026-11-03 08:05:45 [rank1]: RuntimeError: CUDA error: an illegal memory access was encountered\n";
+    let answer = of(text, None);
+    assert!(answer.earlier.is_empty(), "{:?}", answer.earlier);
+    assert_eq!(answer.verdicts[0].evidence.last().map(|line| line.line), Some(2));
+    // A job that is queued again and has not begun tells of the attempt that ended.
+    let text = requeued(
+        &[
+            "[rank3]: Traceback (most recent call last):\n[rank3]: OSError: [Errno 28] No space left on device",
+            "",
+        ],
+        false,
+        false,
+    );
+    assert!(of(&text, None).found);
+}
+
+#[test]
+fn requeues_without_end_are_bounded() {
+    let text = requeued(
+        &["[rank3]: RuntimeError: CUDA error: an illegal memory access was encountered"; 1000],
+        true,
+        false,
+    );
+    let answer = of(&text, None);
+    assert!(answer.found && answer.earlier.len() < 100, "{}", answer.earlier.len());
+}
+
 #[test]
 fn secrets_of_a_log_are_not_in_the_answer() {
     let text = format!(

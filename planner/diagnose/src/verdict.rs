@@ -7,8 +7,9 @@
 use std::cmp::Ordering;
 
 use super::against_plan;
-use super::answer::{Answer, LookedAt, LookedAtFile, Part, Sure, Verdict};
-use super::book::{Book, Key, Seen};
+use super::answer::{Answer, Earlier, LookedAt, LookedAtFile, Part, Sure, Verdict};
+use super::attempt::{Attempt, Seen};
+use super::book::{Book, Key};
 use super::causes::{Role, Weight};
 use super::exits::ProcessEnd;
 use super::origin::Origin;
@@ -22,6 +23,8 @@ const MOST_VERDICTS: usize = 12;
 const MOST_FILES: usize = 64;
 /// Ranks that are listed.
 const MOST_RANKS: usize = 16;
+/// Earlier attempts that a note tells.
+const MOST_ATTEMPTS: usize = 5;
 /// Seconds without a step before a time limit that are worth a word.
 const LONG_SILENCE: u64 = 20 * 60;
 
@@ -50,17 +53,56 @@ struct Candidate<'a> {
 }
 
 /// The answer of a book.
-pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
+pub(super) fn answer(mut book: Book, plan: Option<&Plan>) -> Answer {
+    let (earlier, last) = std::mem::take(&mut book.attempts).settle();
+    let earlier: Vec<Earlier> = earlier
+        .iter()
+        .filter_map(|(number, attempt)| earlier_end(*number, &Looked { book: &book, attempt }))
+        .collect();
+    let mut answer = of_attempt(&Looked { book: &book, attempt: &last }, plan);
+    if !earlier.is_empty() {
+        answer.notes.insert(0, before(&earlier));
+    }
+    answer.earlier = earlier;
+    answer
+}
+
+/// Files, and what was seen of one attempt.
+struct Looked<'a> {
+    book: &'a Book,
+    attempt: &'a Attempt,
+}
+
+/// How an attempt ended that was not the last.
+fn earlier_end(number: usize, looked: &Looked) -> Option<Earlier> {
+    let verdicts = of_attempt(looked, None).verdicts;
+    let Verdict { cause, title, evidence, .. } = verdicts.into_iter().next()?;
+    Some(Earlier { attempt: number as u64, cause, title, evidence: evidence.into_iter().next() })
+}
+
+/// Earlier attempts in one sentence.
+fn before(earlier: &[Earlier]) -> String {
+    let one = |Earlier { attempt, title, evidence, .. }: &Earlier| match evidence {
+        Some(evidence) => format!("attempt {attempt}: {title} ({}, line {})", evidence.file, evidence.line),
+        None => format!("attempt {attempt}: {title}"),
+    };
+    let (told, more) = earlier.split_at(earlier.len().min(MOST_ATTEMPTS));
+    let told: Vec<String> = told.iter().map(one).collect();
+    let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
+    format!("what is told is of the job's last attempt. Before it, {}{more}", told.join("; "))
+}
+
+fn of_attempt(looked: &Looked, plan: Option<&Plan>) -> Answer {
     let mut candidates: Vec<Candidate> =
-        book.seen.iter().map(|(key, seen)| candidate(book, key, seen)).collect();
+        looked.attempt.seen.iter().map(|(key, seen)| candidate(looked, key, seen)).collect();
     let mut notes = Vec::new();
-    let exit = first_end(book);
+    let exit = first_end(looked);
     let (lived, mut candidates): (Vec<Candidate>, Vec<Candidate>) =
-        candidates.drain(..).partition(|candidate| was_survived(book, candidate));
+        candidates.drain(..).partition(|candidate| was_survived(looked, candidate));
     follow_up(&mut candidates);
     let mut candidates = in_order(candidates);
     // Remarks alone are no cause, and neither is SIGTERM in a run that came to its end.
-    let is_done = book.files.iter().any(|file| file.done.is_some());
+    let is_done = looked.attempt.progress.values().any(|file| file.done.is_some());
     let has_cause = candidates.iter().any(|candidate| candidate.tier < Tier::Weak);
     let ended_badly = exit.as_ref().is_some_and(|end| !end.was_told());
     if !has_cause && !ended_badly {
@@ -86,7 +128,7 @@ pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
             Some(_) => Part::Consequence,
         };
         if verdicts.len() < MOST_VERDICTS {
-            verdicts.push(verdict(book, candidate, part, exit.as_ref(), plan));
+            verdicts.push(verdict(looked, candidate, part, exit.as_ref(), plan));
         }
     }
     // What others say at the end is no cause where one process is known to have ended on its own.
@@ -97,10 +139,10 @@ pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
         verdicts.insert(0, only_an_exit(end));
         verdicts.truncate(MOST_VERDICTS);
     }
-    if let Some(note) = silence(book, &candidates) {
+    if let Some(note) = silence(looked, &candidates) {
         notes.push(note);
     }
-    for file in &book.files {
+    for file in &looked.book.files {
         if let Some(kind) = file.is_no_text() {
             notes.push(format!("{} {kind}", file.name));
         } else if file.bytes == 0 {
@@ -114,7 +156,9 @@ pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
                       dmesg where a node is suspected"
                 .to_owned(),
         });
-    } else if verdicts.first().is_some_and(|first| first.culprit.rank.is_none()) && book.ranks.len() < 2 {
+    } else if verdicts.first().is_some_and(|first| first.culprit.rank.is_none())
+        && looked.book.ranks.len() < 2
+    {
         notes.push(
             "lines do not say which rank wrote them: srun -l, torchrun --tee 3 or a file for each rank does"
                 .to_owned(),
@@ -125,15 +169,17 @@ pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
         found: !verdicts.is_empty(),
         verdicts,
         exit,
-        looked_at: looked_at(book),
+        earlier: Vec::new(),
+        looked_at: looked_at(looked.book),
         notes,
     }
 }
 
-fn candidate<'a>(book: &Book, key: &'a Key, seen: &'a Seen) -> Candidate<'a> {
+fn candidate<'a>(looked: &Looked, key: &'a Key, seen: &'a Seen) -> Candidate<'a> {
     let role = role(key);
-    let has_symptom =
-        || book.seen.iter().any(|(other, seen)| role_of_symptom(other) && seen.weight > Weight::Weak);
+    let has_symptom = || {
+        looked.attempt.seen.iter().any(|(other, seen)| role_of_symptom(other) && seen.weight > Weight::Weak)
+    };
     let tier = match (role, seen.weight) {
         // Frames of a save, or waits for a lock, mean something once others gave up waiting.
         (Role::Root, Weight::Weak) if explains_waiting(key) && has_symptom() => Tier::Likely,
@@ -234,24 +280,24 @@ fn order(one: &Candidate, two: &Candidate) -> Ordering {
 
 /// Whether steps of training came after the last such line, so that it did not end the run. Broken numbers are what
 /// steps go on with.
-fn was_survived(book: &Book, candidate: &Candidate) -> bool {
+fn was_survived(looked: &Looked, candidate: &Candidate) -> bool {
     let is_numbers =
         matches!(candidate.key, Key::Cause(cause) if SCANNER.causes[usize::from(*cause)].family == "numbers");
     let (file, line) = candidate.seen.last;
-    let Some(file) = book.files.get(file) else { return false };
+    let Some(file) = looked.attempt.progress.get(&file) else { return false };
     let went_on = file.steps[0] > line;
-    let ended_well = file.done.is_some_and(|done| done > line) && book.ends.is_empty();
+    let ended_well = file.done.is_some_and(|done| done > line) && looked.attempt.ends.is_empty();
     (went_on && !is_numbers) || ended_well
 }
 
 /// The first process that ended on its own.
-fn first_end(book: &Book) -> Option<ProcessEnd> {
-    let own = book.ends.iter().filter(|(end, _)| !end.was_told()).min_by(|one, two| {
+fn first_end(looked: &Looked) -> Option<ProcessEnd> {
+    let own = looked.attempt.ends.iter().filter(|(end, _)| !end.was_told()).min_by(|one, two| {
         // Aborting is mostly what NCCL's watchdog does once another rank is gone.
         let aborted = |end: &ProcessEnd| end.code == Some(134);
         aborted(&one.0).cmp(&aborted(&two.0)).then(one.1.order(two.1))
     });
-    let root = book.root.as_ref().filter(|(end, _)| !end.was_told());
+    let root = looked.attempt.root.as_ref().filter(|(end, _)| !end.was_told());
     let chosen = match (root, own) {
         // Where both have a time the earlier one, else the launcher's own word.
         (Some(root), Some(own)) if root.1.stamp.is_some() && own.1.stamp.is_some() => {
@@ -259,11 +305,11 @@ fn first_end(book: &Book) -> Option<ProcessEnd> {
         }
         (Some(root), _) => root,
         (None, Some(own)) => own,
-        (None, None) => book.ends.first()?,
+        (None, None) => looked.attempt.ends.first()?,
     };
     let mut end = chosen.0.clone();
     // torchrun's line of one process lacks the rank that its block has.
-    if let Some((same, _)) = book.ends.iter().find(|(other, _)| {
+    if let Some((same, _)) = looked.attempt.ends.iter().find(|(other, _)| {
         other.origin.pid.is_some() && other.origin.pid == end.origin.pid && other.origin.rank.is_some()
     }) {
         end.origin = end.origin.or(&same.origin);
@@ -272,7 +318,7 @@ fn first_end(book: &Book) -> Option<ProcessEnd> {
 }
 
 fn verdict(
-    book: &Book,
+    looked: &Looked,
     candidate: &Candidate,
     part: Part,
     exit: Option<&ProcessEnd>,
@@ -300,7 +346,7 @@ fn verdict(
         ),
     };
     if *role == Role::Symptom && part == Part::Cause {
-        let (found, words) = missing_rank(book, key);
+        let (found, words) = missing_rank(looked, key);
         if let Some(found) = found {
             culprit = found;
         }
@@ -315,7 +361,7 @@ fn verdict(
     {
         culprit = culprit.or(&end.origin);
     } else if let Some((end, _)) =
-        book.ends.iter().find(|(end, _)| culprit.rank.is_some() && end.origin.rank == culprit.rank)
+        looked.attempt.ends.iter().find(|(end, _)| culprit.rank.is_some() && end.origin.rank == culprit.rank)
     {
         culprit = culprit.or(&end.origin);
     }
@@ -323,7 +369,7 @@ fn verdict(
         // Its first line has no mark, and all that have one are of one rank.
         culprit.rank = seen.ranks.first().copied();
     }
-    let (sure, why) = how_sure(book, candidate, part, exit);
+    let (sure, why) = how_sure(looked, candidate, part, exit);
     let against = seen
         .out_of_memory
         .as_ref()
@@ -357,7 +403,7 @@ fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 
-fn how_sure(book: &Book, candidate: &Candidate, part: Part, exit: Option<&ProcessEnd>) -> (Sure, String) {
+fn how_sure(looked: &Looked, candidate: &Candidate, part: Part, exit: Option<&ProcessEnd>) -> (Sure, String) {
     if part == Part::Consequence {
         let why = match candidate.tier {
             Tier::Weak => "programs print this also where they go on",
@@ -369,7 +415,11 @@ fn how_sure(book: &Book, candidate: &Candidate, part: Part, exit: Option<&Proces
         return (if candidate.tier == Tier::Weak { Sure::Possible } else { Sure::Likely }, why.to_owned());
     }
     let ended = exit.is_some_and(|end| !end.was_told())
-        || book.seen.iter().any(|(key, _)| role(key) == Role::Cascade && matches!(key, Key::Cause(_)));
+        || looked
+            .attempt
+            .seen
+            .iter()
+            .any(|(key, _)| role(key) == Role::Cascade && matches!(key, Key::Cause(_)));
     let (sure, why) = match (candidate.tier, ended) {
         (Tier::Cause, true) => (Sure::Certain, "the log says so, and a process ended"),
         (Tier::Cause, false) => (Sure::Likely, "the log says so; how the processes ended is not in it"),
@@ -394,22 +444,24 @@ fn how_sure(book: &Book, candidate: &Candidate, part: Part, exit: Option<&Proces
 }
 
 /// The rank that others waited for, and how it was found.
-fn missing_rank(book: &Book, key: &Key) -> (Option<Origin>, String) {
+fn missing_rank(looked: &Looked, key: &Key) -> (Option<Origin>, String) {
     if is(key, "nccl-init-wait") {
         let words = "The ranks that report this wait for rank 0".to_owned();
         return (Some(Origin { rank: Some(0), ..Origin::default() }), words);
     }
-    if !is(key, "nccl-timeout") || book.waiting.is_empty() {
+    if !is(key, "nccl-timeout") || looked.attempt.waiting.is_empty() {
         return (None, String::new());
     }
-    let absent: Vec<u32> = book.ranks.difference(&book.waiting).copied().take(MOST_RANKS).collect();
-    let few = absent.len() * 2 <= book.waiting.len();
+    let absent: Vec<u32> =
+        looked.book.ranks.difference(&looked.attempt.waiting).copied().take(MOST_RANKS).collect();
+    let few = absent.len() * 2 <= looked.attempt.waiting.len();
     if let Some(&first) = absent.first().filter(|_| few) {
-        let words = format!("{} ranks report it; {} not", book.waiting.len(), list(&absent, "does", "do"));
+        let words =
+            format!("{} ranks report it; {} not", looked.attempt.waiting.len(), list(&absent, "does", "do"));
         return (Some(Origin { rank: Some(first), ..Origin::default() }), words);
     }
-    let least = book.enqueued.iter().min_by_key(|(rank, work)| (**work, **rank));
-    let most = book.enqueued.values().max();
+    let least = looked.attempt.enqueued.iter().min_by_key(|(rank, work)| (**work, **rank));
+    let most = looked.attempt.enqueued.values().max();
     if let (Some((rank, work)), Some(most)) = (least, most)
         && work < most
     {
@@ -462,7 +514,7 @@ fn only_an_exit(end: &ProcessEnd) -> Verdict {
 }
 
 /// A word on a run that stood still before it was stopped.
-fn silence(book: &Book, candidates: &[Candidate]) -> Option<String> {
+fn silence(looked: &Looked, candidates: &[Candidate]) -> Option<String> {
     let stopped = candidates.iter().find(|candidate| {
         is(candidate.key, "slurm-time-limit")
             || is(candidate.key, "slurm-cancelled")
@@ -470,7 +522,12 @@ fn silence(book: &Book, candidates: &[Candidate]) -> Option<String> {
             || is(candidate.key, "terminated")
     })?;
     let end = stopped.seen.first.stamp?;
-    let last = book.files.iter().filter_map(|file| file.last_step).max_by(|one, two| one.order(*two))?;
+    let last = looked
+        .attempt
+        .progress
+        .values()
+        .filter_map(|file| file.last_step)
+        .max_by(|one, two| one.order(*two))?;
     let seconds = last.seconds_until(end).filter(|seconds| *seconds >= LONG_SILENCE)?;
     Some(format!(
         "the last step is {} minutes before the end: the run may have hung rather than been too long",
