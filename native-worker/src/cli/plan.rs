@@ -20,7 +20,7 @@ pub struct PlanCommand {
     /// What is best: fastest, cheapest, fewest_gpus, most_headroom or deadline
     #[arg(long, value_parser = search::objective)]
     objective: Option<Objective>,
-    /// Days within which training.train_tokens must be done, for the objective deadline
+    /// Days within which training.train_tokens must be done; the objective is deadline then, unless another is given
     #[arg(long, value_name = "DAYS")]
     deadline_days: Option<f64>,
     /// What is chosen beside the usual, such as nodes or precision
@@ -42,7 +42,9 @@ impl PlanCommand {
     /// Writes the plan file and a summary; no when nothing fits.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let mut file = self.source.file()?;
-        file.objective = self.objective.or(file.objective);
+        // Who says a deadline wants it met.
+        let met = self.deadline_days.map(|_| Objective::Deadline);
+        file.objective = self.objective.or(met).or(file.objective);
         file.deadline_days = self.deadline_days.or(file.deadline_days);
         let mut axes: Vec<String> = match &file.choose {
             Some(choose) => choose.names().into_iter().map(str::to_owned).collect(),

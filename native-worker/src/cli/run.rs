@@ -132,10 +132,11 @@ impl Run {
         }
         // A run that went on with less is another plan's.
         let whole = finished.measured.as_ref().filter(|_| finished.recoveries.is_empty());
-        let findings: Vec<Finding> = whole
-            .and_then(|measured| finished.compared.step_finding(measured.step_seconds))
-            .into_iter()
-            .collect();
+        let of_run = |measured: &MeasuredRun| {
+            let compared = &finished.compared;
+            [compared.step_finding(measured.step_seconds), compared.peak_finding(measured.peak_bytes)]
+        };
+        let findings: Vec<Finding> = whole.map(of_run).into_iter().flatten().flatten().collect();
         findings.iter().for_each(|finding| notice(&format!("warning: {}", finding.message)));
         let newest = run_folder::Checkpoints::of_run(&finished.folder).all().into_iter().next();
         if let Some(newest) = newest.as_ref().filter(|_| finished.outcome != Outcome::Completed) {

@@ -13,7 +13,7 @@ use planner::search::{
 use planner::software::for_runtimes;
 use planner::wire::{PlanFile, Verdict};
 
-use super::numbers::{size, whole};
+use super::numbers::whole;
 use super::source::Source;
 use crate::report::{self, Exit, Failure, notice, text};
 
@@ -33,7 +33,7 @@ pub struct SearchCommand {
     /// What is best: fastest, cheapest, fewest_gpus, most_headroom or deadline
     #[arg(long, value_parser = objective)]
     objective: Option<Objective>,
-    /// Days within which training.train_tokens must be done, for the objective deadline
+    /// Days within which training.train_tokens must be done; the objective is deadline then, unless another is given
     #[arg(long, value_name = "DAYS")]
     deadline_days: Option<f64>,
     /// Prices of a GPU for an hour, such as h100-sxm=2.5,b200=4; the plan's own price is that of its own GPU
@@ -57,17 +57,17 @@ pub struct SearchCommand {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(0..=u64::MAX))]
     simulate: u64,
     /// Candidates that are looked at, at most
-    #[arg(long, value_name = "N", value_parser = size::<u64>)]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     most: Option<u64>,
     /// Print the plan file of row K instead of the answer
-    #[arg(long = "plan", value_name = "K", value_parser = size::<u64>)]
+    #[arg(long = "plan", value_name = "K", value_parser = whole(1..=u64::MAX))]
     row: Option<u64>,
     /// Say why a plan is not the best: of all plans that are as this says, such as tp=4,pp=2, the best is compared with the first row
     #[arg(long, value_name = "SETTINGS")]
     why: Option<String>,
     /// Threads; one for each core
-    #[arg(long, value_name = "N", value_parser = size::<usize>)]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = whole(1..=1024))]
+    threads: Option<u64>,
 }
 
 /// Reads an objective by its name, or by another word that plan files take for it.
@@ -83,8 +83,8 @@ impl SearchCommand {
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let file = self.source.file()?;
         let search = Search::new(&self.request(&file)?).map_err(Failure::Findings)?;
-        let threads =
-            self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let asked = self.threads.and_then(|threads| usize::try_from(threads).ok());
+        let threads = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let started = Instant::now();
         let (mut answer, computed) = find(&search, threads.clamp(1, 1024));
         notice(&format!(
@@ -131,7 +131,9 @@ impl SearchCommand {
             Some(choice) => Request { only_first: false, ..choice.request },
             None => Request::new(file.clone()),
         };
-        request.objective = self.objective.unwrap_or(request.objective);
+        // Who says a deadline wants it met.
+        let met = self.deadline_days.map(|_| Objective::Deadline);
+        request.objective = self.objective.or(met).unwrap_or(request.objective);
         request.deadline_days = self.deadline_days.or(request.deadline_days);
         request.margin = self.margin;
         request.prices.extend(self.price.iter().flatten().map(|(gpu, price)| (gpu.clone(), *price)));

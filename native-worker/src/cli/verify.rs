@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use planner::calibration::StepBeside;
+use planner::calibration::{PeakBeside, StepBeside};
 use planner::rules::executor_limits;
 use planner::run::RankRecord;
 use planner::twin::{RANKS_WITHOUT_GPU, Scaled, Twin, device, twin};
@@ -139,7 +139,6 @@ impl Verify {
         if planner::finding::has_error(&limits) {
             return Err(Failure::Findings(limits).into());
         }
-        notice(&small.compared_with());
         for Scaled { field, from, to } in &scaled {
             notice(&format!("scaled {field}: {from} -> {to}"));
         }
@@ -228,6 +227,15 @@ fn compare(
         likely: time.interval_seconds,
         on_cpu: file.cluster.gpu == "cpu",
     });
+    let peak = found.iter().filter_map(|rank| Some(rank.memory()?.peak_allocated_bytes)).max();
+    let peak = memory.zip(peak).map(|(memory, measured)| PeakBeside {
+        measured,
+        predicted: memory.peak_bytes,
+        likely: memory.interval_bytes,
+        on_cpu: file.cluster.gpu == "cpu",
+    });
+    let findings = beside.and_then(StepBeside::finding).into_iter();
+    let findings = findings.chain(peak.and_then(PeakBeside::finding)).collect();
     Ok(Verified {
         version: planner::wire::VERSION,
         plan: file,
@@ -244,7 +252,7 @@ fn compare(
             exposed_communication,
         }),
         tokens_per_second: first.and_then(Step::tokens_per_second),
-        findings: beside.and_then(StepBeside::finding).into_iter().collect(),
+        findings,
         folder: None,
     })
 }

@@ -33,6 +33,8 @@ pub fn table(rows: &[Vec<String>]) -> String {
                 !cell.is_empty() && cell.chars().all(|digit| digit.is_ascii_digit() || ".,-".contains(digit))
             })
     };
+    // Once for each column: a table may have tens of thousands of rows.
+    let are_numbers: Vec<bool> = (0..columns).map(is_number).collect();
     let mut out = String::new();
     for row in rows {
         let cells: Vec<String> = row
@@ -40,7 +42,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
             .enumerate()
             .map(|(column, cell)| {
                 let width = widths[column];
-                if is_number(column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+                if are_numbers[column] { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
             })
             .collect();
         out.push_str(cells.join("  ").trim_end());

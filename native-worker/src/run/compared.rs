@@ -1,6 +1,6 @@
 //! Which prediction a run is compared with.
 
-use planner::calibration::StepBeside;
+use planner::calibration::{PeakBeside, StepBeside};
 use planner::finding::Severity;
 use planner::runtime::Runtime;
 use planner::wire::{PlanFile, Verdict};
@@ -16,6 +16,8 @@ pub struct Compared {
     pub runtime: Runtime,
     /// Bytes that the fullest rank is predicted to have allocated at most.
     pub peak_bytes: Option<u64>,
+    /// Within which nine of ten are.
+    pub peak_interval_bytes: Option<[u64; 2]>,
     /// Seconds that a step is predicted to take; none where its time is not known.
     pub step_seconds: Option<f64>,
     /// Within which nine of ten steps are.
@@ -45,6 +47,7 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
         on_cpu: executed.cluster.gpu == "cpu",
         says: asked.compared_with(),
         peak_bytes: memory.as_ref().map(|memory| memory.peak_bytes),
+        peak_interval_bytes: memory.as_ref().map(|memory| memory.interval_bytes),
         step_seconds: time.as_ref().map(|time| time.step_seconds),
         interval_seconds: time.as_ref().map(|time| time.interval_seconds),
         exposed_communication_seconds: time.as_ref().map(|time| time.breakdown.exposed_communication()),
@@ -60,7 +63,13 @@ impl Compared {
         StepBeside { measured, predicted, likely, on_cpu: self.on_cpu }.finding()
     }
 
-    /// The same in sentences; none where the plan itself is native and all of it is followed.
+    /// What is to be said of so many bytes that the fullest rank had allocated; none where that is likely.
+    pub fn peak_finding(&self, measured: u64) -> Option<Finding> {
+        let (predicted, likely) = self.peak_bytes.zip(self.peak_interval_bytes)?;
+        PeakBeside { measured, predicted, likely, on_cpu: self.on_cpu }.finding()
+    }
+
+    /// What the plan and the run are, in sentences; none where the plan itself is native and all of it is followed.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.plan_runtime.facts().is_workers_own {

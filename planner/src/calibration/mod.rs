@@ -11,7 +11,7 @@ mod remark;
 mod tests;
 
 pub use probes::{Probe, probes, unseen};
-pub use remark::StepBeside;
+pub use remark::{PeakBeside, StepBeside};
 
 use crate::finding::{Finding, clip};
 use crate::order;

@@ -1,6 +1,7 @@
-//! A word on a measured step that its prediction did not foresee.
+//! A word on a measured step, and on a measured peak of memory, that its prediction did not foresee.
 
 use crate::finding::Finding;
+use crate::units::Bytes;
 
 /// A step as it was measured and as it was predicted, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,6 +54,44 @@ impl StepBeside {
     }
 }
 
+/// The most that the fullest rank had allocated, as it was measured and as it was predicted, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeakBeside {
+    /// Allocated at most.
+    pub measured: u64,
+    /// What a rank was predicted to take from its device at most; on a GPU that is more than is allocated.
+    pub predicted: u64,
+    /// Within which nine of ten are.
+    pub likely: [u64; 2],
+    /// Whether ranks computed on the CPU, where what is taken is what is allocated.
+    pub on_cpu: bool,
+}
+
+impl PeakBeside {
+    /// What to look at where the peak is outside the likely range; none within it, and none where nothing was measured.
+    pub fn finding(self) -> Option<Finding> {
+        let PeakBeside { measured, predicted, likely: [low, high], on_cpu } = self;
+        let is_below = on_cpu && measured < low;
+        if measured == 0 || predicted == 0 || !(measured > high || is_below) {
+            return None;
+        }
+        let [had, said, low, high] = [measured, predicted, low, high].map(|bytes| Bytes(bytes).in_words());
+        let why = match is_below {
+            true => {
+                "the run did less than the plan (look at what its log says of settings that are not followed)"
+            }
+            false => {
+                "tokens that a router sends to few experts, settings that are not followed (the run's log names them), or a part that \
+                 is not counted; the page's Run tab has predicted and measured by category"
+            }
+        };
+        let message = format!(
+            "the fullest rank had {had} allocated, which was not expected ({said} predicted, {low} to {high} likely): {why}"
+        );
+        Some(Finding::warning("", measured, message))
+    }
+}
+
 /// Four digits after the point where there are few before it.
 fn seconds(value: f64) -> String {
     if value < 1.0 { format!("{value:.5}") } else { format!("{value:.3}") }
@@ -89,6 +128,22 @@ mod tests {
         for nonsense in [0.0, f64::NAN, f64::INFINITY] {
             assert_eq!(of(nonsense), None);
         }
+    }
+
+    #[test]
+    fn a_peak_outside_its_likely_range_is_told() {
+        let of = |measured, on_cpu| {
+            PeakBeside { measured, predicted: 100 << 20, likely: [90 << 20, 120 << 20], on_cpu }.finding()
+        };
+        for on_cpu in [true, false] {
+            assert_eq!(of(100 << 20, on_cpu), None);
+            assert_eq!(of(0, on_cpu), None);
+            let above = of(121 << 20, on_cpu).expect("a finding").message;
+            assert!(above.contains("121.00 MiB") && above.contains("90.00 MiB to 120.00 MiB"), "{above}");
+        }
+        // What a GPU's allocator holds beyond what is allocated is in the prediction.
+        assert_eq!(of(80 << 20, false), None);
+        assert!(of(80 << 20, true).is_some_and(|finding| finding.message.contains("did less")));
     }
 
     #[test]

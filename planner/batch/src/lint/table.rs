@@ -86,6 +86,11 @@ const RULES: &[Rule] = &[
     ),
     rule("unknown-option", Severity::Warning, "an option that nobody knows ends the submission"),
     rule("time-format", Severity::Error, "sbatch refuses the script"),
+    rule(
+        "tiny-limit",
+        Severity::Warning,
+        "Slurm counts minutes and megabytes where no unit is said, and ends the job where it takes more",
+    ),
     rule("task-counts", Severity::Warning, "the job may have other tasks than its script counts with"),
     rule("gpu-counts", Severity::Error, "Slurm refuses the job, or gives it other GPUs than meant"),
     rule("gpus-not-requested", Severity::Info, "Slurm hides GPUs that a job did not ask for"),
@@ -144,6 +149,11 @@ const RULES: &[Rule] = &[
         "silent-loopback",
         Severity::Warning,
         "nothing fails when the name can't be had, and the nodes wait for each other until the time limit",
+    ),
+    rule(
+        "compressed-nodelist",
+        Severity::Warning,
+        "Slurm writes node[01-04] for four nodes, so a piece of that is no host",
     ),
     rule(
         "scontrol-in-container",

@@ -80,13 +80,18 @@ pub(super) fn grouped_attention(reader: &mut Reader, kind: &str) -> Attention {
     let hidden_size = reader.need("hidden_size");
     let heads = reader.need("num_attention_heads");
     let kv_heads = reader.number("num_key_value_heads", heads);
-    let usual = match kind {
-        "gemma" | "gemma2" | "gemma3" | "gemma3n" | "gemma4" | "qwen3_next" | "qwen3_5" | "qwen3_5_moe" => {
-            256
-        }
-        _ => hidden_size / heads.max(1),
-    };
-    let head_dim = reader.number("head_dim", usual);
+    let of_class = matches!(
+        kind,
+        "gemma" | "gemma2" | "gemma3" | "gemma3n" | "gemma4" | "qwen3_next" | "qwen3_5" | "qwen3_5_moe"
+    );
+    let head_dim = reader.number("head_dim", if of_class { 256 } else { hidden_size / heads.max(1) });
+    if !of_class && reader.present("head_dim").is_none() && !hidden_size.is_multiple_of(heads.max(1)) {
+        let message = format!(
+            "{heads} heads don't divide a hidden size of {hidden_size}: {head_dim} channels a head are planned, {} in all, and many programs refuse that; say head_dim where it is meant",
+            head_dim * heads
+        );
+        reader.note("num_attention_heads", "Hugging Face config.json", message);
+    }
     let qkv_bias = match kind {
         "qwen2" => true,
         "qwen2_moe" => reader.flag("qkv_bias", true),

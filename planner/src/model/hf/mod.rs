@@ -180,11 +180,23 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
     let mut architecture = read_as(reader, &name, plain)?;
     lead_with_the_first(&mut architecture);
     beside::quantised(reader);
+    let mut sizes = Vec::new();
     for key in reader.filled.clone() {
         let (field, asked) = (reader.field(key), reader.was_asked(key));
+        if asked && ["num_hidden_layers", "n_layer", "hidden_size", "n_embd"].contains(&key) {
+            sizes.push(format!("{key} {}", short(&reader.config[key])));
+        }
         if asked && !reader.assumed.contains(&field) {
             reader.assumed.push(field);
         }
+    }
+    if !sizes.is_empty() {
+        // A file that was saved without what its class has anyway, or one that somebody cut short.
+        let message = format!(
+            "config.json leaves out sizes for which transformers takes those of the class: {}. Where the model has others, paste the whole file",
+            sizes.join(", ")
+        );
+        reader.note("model_type", "Hugging Face config.json", message);
     }
     Some(architecture)
 }

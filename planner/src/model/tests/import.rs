@@ -287,3 +287,30 @@ fn what_a_checkpoint_has_beside_a_decoder_is_said() {
     let qwen = json!({"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "hidden_act": "silu"});
     check(json!({"text_config": llama(), "vision_config": qwen}), "vision encoder: about 0.63 B parameters");
 }
+
+/// What a config.json leaves out, or says that most programs refuse, is planned and named.
+#[test]
+fn sizes_that_are_taken_or_uneven_are_named() {
+    let said = |config: Value| {
+        let file =
+            json!({"version": 1, "model": {"hf_config": config}, "cluster": {"gpu": "h100-sxm", "nodes": 1}});
+        let resolved = crate::Plan::resolve(&crate::parse_plan(&file.to_string()).unwrap());
+        let messages: Vec<String> = resolved.findings.into_iter().map(|finding| finding.message).collect();
+        messages.join("\n")
+    };
+    let taken = said(json!({"model_type": "llama"}));
+    assert!(taken.contains("hidden_size 4096, num_hidden_layers 32"), "{taken}");
+    let whole = json!({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                       "num_attention_heads": 4, "vocab_size": 256});
+    let with = |field: &str, value: Value| {
+        let mut config = whole.clone();
+        config[field] = value;
+        said(config)
+    };
+    let plain = said(whole.clone());
+    assert!(!plain.contains("of the class") && !plain.contains("don't divide"), "{plain}");
+    let uneven = with("num_attention_heads", json!(3));
+    assert!(uneven.contains("3 heads don't divide a hidden size of 64: 21 channels a head"), "{uneven}");
+    // A width that is said is meant.
+    assert!(!with("head_dim", json!(24)).contains("don't divide"));
+}

@@ -3,7 +3,7 @@
 use super::super::notes::Notes;
 use super::super::options::{self, Given};
 use super::{Context, clip};
-use crate::shell::is_time_limit;
+use crate::shell::{is_time_limit, limit_seconds};
 use planner::finding::nearest_names;
 
 /// Looks at the directives.
@@ -29,6 +29,7 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
                 "write M, M:S, H:M:S, D-H, D-H:M or D-H:M:S, as in --time=1-12:00:00".to_owned(),
             );
         }
+        tiny(given, notes);
         if options::PYXIS.iter().any(|(known, _)| *known == given.name) {
             notes.note(
                 "pyxis-in-directive",
@@ -43,6 +44,38 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     job.parts().for_each(|given| repeated(given, notes));
     output(context, notes);
     counts(context, notes);
+}
+
+/// Seconds of a limit in which no training begins.
+const SHORT: u64 = 120;
+/// Megabytes that are less than a Python that has torch takes.
+const SMALL: u64 = 1024;
+
+/// A limit in units that nobody may have meant.
+fn tiny(given: &Given, notes: &mut Notes<'_>) {
+    let Some((value, text)) = given.value.as_ref().and_then(|value| Some((value, value.text.known()?)))
+    else {
+        return;
+    };
+    let (what, fix) = match given.name.as_str() {
+        "time" => {
+            // 0 is no limit.
+            let Some(seconds) = limit_seconds(text).filter(|seconds| (1..SHORT).contains(seconds)) else {
+                return;
+            };
+            (format!("{seconds} seconds"), "write H:M:S, as in --time=0:30:00 for half an hour".to_owned())
+        }
+        "mem" | "mem-per-gpu" | "mem-per-cpu" => {
+            // 0 is all that a node has.
+            let Some(megabytes) = text.parse().ok().filter(|megabytes| (1..SMALL).contains(megabytes)) else {
+                return;
+            };
+            (format!("{megabytes} MB"), format!("say the unit, as in --{}={megabytes}G", given.name))
+        }
+        _ => return,
+    };
+    let message = format!("--{}={} is {what}", given.name, clip(text));
+    notes.note("tiny-limit", value.at, value.end, message, fix);
 }
 
 fn name(given: &Given, notes: &mut Notes<'_>) {

@@ -1,4 +1,5 @@
-//! Names of hosts that come to nothing, or to the machine itself, without a word: fallbacks, /etc/hosts, containers.
+//! Names of hosts that come to nothing, or to the machine itself, without a word: fallbacks, /etc/hosts, containers, shortened
+//! lists of nodes.
 
 use super::super::facts::Call;
 use super::super::notes::Notes;
@@ -40,6 +41,7 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         }
         if several {
             by_command(call, notes);
+            by_piece(context, call, notes);
         }
     }
     if !several {
@@ -75,6 +77,30 @@ fn by_default(value: &Text, at: u32, notes: &mut Notes<'_>) {
             value.place(value.len()).max(at + 1),
             format!("where the name is not set this is {host}, and every node waits at itself"),
             FIX.to_owned(),
+        );
+    }
+}
+
+/// Variables that hold names of nodes as Slurm shortens them.
+const NODES: [&str; 3] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST"];
+
+/// `echo $SLURM_JOB_NODELIST | cut -d, -f1`.
+fn by_piece(context: &Context<'_>, call: &Call, notes: &mut Notes<'_>) {
+    let has_nodes = |field: &Field| field.text.holes().any(|(_, hole)| NODES.contains(&&*hole.name));
+    let says = matches!(call.name(), "echo" | "printf") && call.arguments().iter().any(has_nodes);
+    if !call.place.substituted || !says {
+        return;
+    }
+    let of_pipeline = |other: &&Call| other.place.pipeline == call.place.pipeline && other.at > call.at;
+    let cuts = |other: &Call| matches!(other.name(), "cut" | "awk" | "sed" | "tr" | "head" | "grep");
+    let mut rest = context.facts.calls.iter().filter(of_pipeline);
+    if let Some(cut) = rest.next().filter(|other| cuts(other)) {
+        notes.note(
+            "compressed-nodelist",
+            call.at,
+            cut.end,
+            "this takes a piece of the list of nodes as Slurm shortens it".to_owned(),
+            "take the first of scontrol show hostnames \"$SLURM_JOB_NODELIST\"".to_owned(),
         );
     }
 }
