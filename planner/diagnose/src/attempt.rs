@@ -1,0 +1,245 @@
+//! Attempts of a job. Slurm puts a job back into the queue and starts it again, and what the next attempt says is often in
+//! the same file; what ended the first is not what ended the last.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::answer::Evidence;
+use super::book::{Key, MOST_ENDS, MOST_EVIDENCE, MOST_KINDS, MOST_RANKS, Moment, clean, stamp_above};
+use super::causes::Weight;
+use super::exits::ProcessEnd;
+use super::oom::OutOfMemory;
+use super::origin::{Origin, digits};
+use super::progress;
+use super::stamp::Stamp;
+
+/// Attempts of one file that are told apart.
+const MOST_ATTEMPTS: usize = 64;
+/// Seconds after Slurm's word that a job ends here, in which its processes still write: Slurm kills them after KillWait,
+/// 30 unless it is set otherwise, and starts a job that was requeued two minutes later at the earliest.
+const LAST_WORDS: u64 = 60;
+
+/// Something that was seen.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) weight: Weight,
+    pub(super) count: u64,
+    /// The earliest.
+    pub(super) first: Moment,
+    /// Where the earliest comes from.
+    pub(super) origin: Origin,
+    /// The latest in the order of reading.
+    pub(super) last: (usize, u64),
+    pub(super) ranks: BTreeSet<u32>,
+    pub(super) evidence: Vec<Evidence>,
+    pub(super) out_of_memory: Option<OutOfMemory>,
+    /// What an exception says.
+    pub(super) text: String,
+}
+
+impl Seen {
+    /// Adds what a later file, or a later part of one, saw of the same.
+    fn merge(&mut self, later: Seen) {
+        let is_earlier = later.first.order(self.first).is_lt();
+        let mut more = later.evidence;
+        if is_earlier {
+            std::mem::swap(&mut self.evidence, &mut more);
+        }
+        for evidence in more {
+            let is_new = |rank| self.evidence.iter().all(|known| known.rank != Some(rank));
+            if self.evidence.len() < 2 || evidence.rank.is_some_and(is_new) {
+                self.evidence.push(evidence);
+            }
+        }
+        self.evidence.truncate(MOST_EVIDENCE);
+        self.weight = self.weight.max(later.weight);
+        self.count += later.count;
+        self.last = later.last;
+        if is_earlier {
+            (self.first, self.origin, self.text) = (later.first, later.origin, later.text);
+            self.out_of_memory = later.out_of_memory.or(self.out_of_memory.take());
+        } else {
+            self.out_of_memory = self.out_of_memory.take().or(later.out_of_memory);
+        }
+        self.ranks.extend(later.ranks);
+        while self.ranks.len() > MOST_RANKS {
+            self.ranks.pop_last();
+        }
+    }
+}
+
+/// How far training came, in one file.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    /// The last three lines that are steps, the newest last.
+    pub(super) steps: [u64; 3],
+    pub(super) last_step: Option<Stamp>,
+    /// The line that says that training is done.
+    pub(super) done: Option<u64>,
+}
+
+/// What was seen of one attempt.
+#[derive(Debug, Default)]
+pub(super) struct Attempt {
+    pub(super) seen: BTreeMap<Key, Seen>,
+    pub(super) ends: Vec<(ProcessEnd, Moment)>,
+    /// What torchrun calls the root cause.
+    pub(super) root: Option<(ProcessEnd, Moment)>,
+    /// Work that each rank had enqueued when a collective timed out.
+    pub(super) enqueued: BTreeMap<u32, u64>,
+    /// Ranks that report a collective that did not complete.
+    pub(super) waiting: BTreeSet<u32>,
+    /// By file.
+    pub(super) progress: BTreeMap<usize, Progress>,
+}
+
+impl Attempt {
+    /// Adds what a later file, or a later part of one, saw of the same attempt.
+    fn merge(&mut self, later: Attempt) {
+        for (key, seen) in later.seen {
+            if let Some(known) = self.seen.get_mut(&key) {
+                known.merge(seen);
+            } else if self.has_room(&key) {
+                self.seen.insert(key, seen);
+            }
+        }
+        self.ends.extend(later.ends);
+        self.ends.truncate(MOST_ENDS);
+        self.root = self.root.take().or(later.root);
+        for (rank, work) in later.enqueued {
+            self.enqueued.entry(rank).and_modify(|known| *known = work.max(*known)).or_insert(work);
+        }
+        self.waiting.extend(later.waiting);
+        self.progress.extend(later.progress);
+    }
+
+    /// Whether one more thing of its kind may be noted.
+    pub(super) fn has_room(&self, key: &Key) -> bool {
+        let alike = |known: &&Key| std::mem::discriminant(*known) == std::mem::discriminant(key);
+        matches!(key, Key::Cause(_)) || self.seen.keys().filter(alike).count() < MOST_KINDS
+    }
+
+    fn is_empty(&self) -> bool {
+        self.seen.is_empty() && self.ends.is_empty()
+    }
+}
+
+/// All attempts that files tell of.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    /// Parts of the file that is being read, each with its first line.
+    parts: Vec<(u64, Attempt)>,
+    /// Where that file says that the job ends here, and when.
+    ended: Option<(u64, Option<Stamp>)>,
+    /// The attempt that its name speaks of, from 0.
+    named: Option<usize>,
+    /// Attempts in their order, of files that tell them apart.
+    told: Vec<Attempt>,
+    /// Of files that don't.
+    untold: Attempt,
+}
+
+impl Attempts {
+    /// Begins a file.
+    pub(super) fn open(&mut self, name: &str) {
+        self.close();
+        self.named = attempt_of(name);
+    }
+
+    /// Ends a file.
+    pub(super) fn close(&mut self) {
+        self.ended = None;
+        let parts = std::mem::take(&mut self.parts);
+        let first = match self.named.take() {
+            None if parts.len() < 2 => {
+                parts.into_iter().for_each(|(_, part)| self.untold.merge(part));
+                return;
+            }
+            named => named.unwrap_or(0),
+        };
+        for (number, (_, part)) in (first..).zip(parts) {
+            while self.told.len() <= number {
+                self.told.push(Attempt::default());
+            }
+            self.told[number].merge(part);
+        }
+    }
+
+    /// The attempt that is being read.
+    pub(super) fn now(&mut self) -> &mut Attempt {
+        if self.parts.is_empty() {
+            self.parts.push((0, Attempt::default()));
+        }
+        let last = self.parts.len() - 1;
+        &mut self.parts[last].1
+    }
+
+    /// The attempt of a line of the file that is being read.
+    pub(super) fn of_line(&mut self, number: u64) -> &mut Attempt {
+        self.now();
+        let at = self.parts.iter().rposition(|(from, _)| *from <= number).unwrap_or(0);
+        &mut self.parts[at].1
+    }
+
+    /// Looks at a line with its time: another attempt begins with it where Slurm ended the job before, and either its time is
+    /// later than any last word, or steps of training stand between.
+    pub(super) fn line(&mut self, number: u64, stamp: Option<Stamp>, before: &[u8]) {
+        let Some((line, at)) = self.ended else { return };
+        let is_later = |stamp: Stamp| {
+            at.is_some_and(|at| {
+                at.order(stamp).is_lt() && at.seconds_until(stamp).is_none_or(|passed| passed >= LAST_WORDS)
+            })
+        };
+        let between = usize::try_from(number.saturating_sub(line + 1)).unwrap_or(usize::MAX);
+        let trained = || {
+            let lines = before.trim_ascii_end().rsplit(|&byte| byte == b'\n').take(between);
+            lines.into_iter().any(|line| progress::is_step(&clean(&line[..line.len().min(1024)])))
+        };
+        let begins = stamp.or_else(|| stamp_above(before)).is_some_and(is_later) || trained();
+        if begins && self.parts.len() < MOST_ATTEMPTS {
+            // Steps since then are of the new attempt already.
+            self.parts.push((line + 1, Attempt::default()));
+            self.ended = None;
+        }
+    }
+
+    /// Takes Slurm's word that the job ends with this line, if it is that.
+    pub(super) fn slurm(&mut self, number: u64, stamp: Option<Stamp>, text: &str) {
+        let of_job =
+            text.contains(" JOB ") && (text.contains("CANCELLED AT") || text.contains("REQUEUED AT"));
+        let why = ["DUE TO JOB REQUEUE", "DUE TO PREEMPTION", "DUE TO NODE FAILURE"];
+        if of_job || why.iter().any(|why| text.contains(why)) {
+            self.ended.get_or_insert((number, stamp));
+        }
+    }
+
+    /// The attempts before the last, each with its number from 1, and the last, which is also of files that tell no attempt.
+    pub(super) fn settle(mut self) -> (Vec<(usize, Attempt)>, Attempt) {
+        self.close();
+        let mut last = self.told.pop().unwrap_or_default();
+        last.merge(self.untold);
+        let earlier = (1..).zip(self.told).filter(|(_, attempt)| !attempt.is_empty()).collect();
+        (earlier, last)
+    }
+}
+
+/// The attempt in a file's name, from 0: `attempt_1/3/stderr.log` of torchrun, `train_7.1.train.log` of our scripts.
+fn attempt_of(name: &str) -> Option<usize> {
+    let number = |text: &str| digits(text).and_then(|(number, _)| usize::try_from(number).ok());
+    let of_folder = name.split('/').find_map(|part| number(part.strip_prefix("attempt_")?));
+    let of_script = || number(name.strip_suffix(".train.log")?.rsplit_once('.')?.1);
+    of_folder.or_else(of_script).filter(|&number| number < MOST_ATTEMPTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::attempt_of;
+
+    #[test]
+    fn attempts_in_names() {
+        assert_eq!(attempt_of("run/attempt_1/3/stderr.log"), Some(1));
+        assert_eq!(attempt_of("/s/logs/train_5123.2.train.log"), Some(2));
+        for name in ["slurm-5123.out", "train.log", "logs/attempt_x/1.log", "a.99999999999.train.log"] {
+            assert_eq!(attempt_of(name), None, "{name}");
+        }
+    }
+}
