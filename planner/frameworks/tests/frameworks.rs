@@ -85,6 +85,24 @@ fn with_missing(back: PlanFile, missing: &[Missing]) -> PlanFile {
     })
 }
 
+/// Fields that say which layers a stage has.
+const CUTS: [&str; 5] = [
+    "layout.pipeline_layout",
+    "layout.first_stage_layers",
+    "layout.last_stage_layers",
+    "layout.account_for_embedding",
+    "layout.account_for_loss",
+];
+
+/// Layers of every chunk of every stage.
+fn chunks(plan: &Plan) -> Option<Vec<Vec<std::ops::Range<u64>>>> {
+    let of = |stage| {
+        let chunks = planner::layout::chunks_of_stage(&plan.layout, plan.model.num_layers, stage)?;
+        Some(chunks.into_iter().map(|chunk| chunk.layers).collect())
+    };
+    (0..plan.layout.pp).map(of).collect()
+}
+
 /// Fields that differ after there and back, of a plan that was accepted.
 fn differences(file: &PlanFile, table: fn(Runtime) -> Table, back: Back<'_>) -> Option<Vec<String>> {
     let plan = Plan::resolve(file).plan?;
@@ -110,7 +128,12 @@ fn differences(file: &PlanFile, table: fn(Runtime) -> Table, back: Back<'_>) -> 
     if has_model && !broken.is_empty() {
         return Some(vec![format!("{broken:?}")]);
     }
-    let after = fill(&back).plan.map_or(Value::Null, |plan| whole(&plan));
+    let filled = fill(&back).plan;
+    // Who cuts a hybrid's stages in its pattern has said all that a plan says of them otherwise.
+    let cut_alike =
+        filled.as_ref().is_some_and(|after| chunks(after).is_some() && chunks(after) == chunks(&plan));
+    let is_cut = |field: &str| cut_alike && CUTS.contains(&field);
+    let after = filled.map_or(Value::Null, |plan| whole(&plan));
     // The fields of options, and all others but for those of which nothing is lost.
     let mut fields: Vec<String> = table.fields(&plan).map(str::to_owned).collect();
     let mut all = Vec::new();
@@ -135,7 +158,7 @@ fn differences(file: &PlanFile, table: fn(Runtime) -> Table, back: Back<'_>) -> 
             .into_iter()
             .any(|after| before == after || (is_usual(field, before) && is_usual(field, after)))
     };
-    let differs = |field: &String| !is_missing(field) && !same(field);
+    let differs = |field: &String| !is_missing(field) && !same(field) && !is_cut(field);
     let shown = |field: String| format!("{field}: {} became {}", at(&before, &field), at(&after, &field));
     Some(fields.into_iter().filter(differs).map(shown).collect())
 }

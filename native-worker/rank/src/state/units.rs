@@ -78,6 +78,10 @@ struct Now {
     watched: Option<Vec<(At, [u64; 4])>>,
 }
 
+fn bytes_of(tensor: &Tensor) -> u64 {
+    (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64
+}
+
 /// The units of a rank.
 pub struct Units {
     handling: Handling,
@@ -235,24 +239,43 @@ impl Units {
         self.now.borrow_mut().watched.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Notes what is there, and of a unit that is being reduced its gradients and what comes of them.
-    fn note(&self, at: At, gradients: &[Option<Tensor>], sums: &[&Tensor]) -> anyhow::Result<()> {
-        let now = &mut *self.now.borrow_mut();
-        let Some(watched) = &mut now.watched else { return Ok(()) };
-        let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
-        let storages = self.units.iter().map(|unit| &unit.storage).chain(&self.persistent.weights);
-        let parts = now.parts.iter().flatten().map(bytes).sum::<u64>();
-        let gathered = parts + storages.map(sys::storage_bytes).sum::<anyhow::Result<u64>>()?;
+    /// Bytes of units beside those that stay from step to step: gathered parameters, buffers, gradients, and what of reductions
+    /// is under way.
+    ///
+    /// # Errors
+    /// When a storage can't be asked.
+    pub fn passing_bytes(&self) -> anyhow::Result<u64> {
+        Ok(self.there(&self.now.borrow(), &[], &[])?.iter().sum())
+    }
+
+    /// The same by kind, and of a unit that is being reduced its gradients and what comes of them.
+    fn there(&self, now: &Now, gradients: &[Option<Tensor>], sums: &[&Tensor]) -> anyhow::Result<[u64; 4]> {
+        let parts = now.parts.iter().flatten().map(bytes_of).sum::<u64>();
+        let storages = self.units.iter().map(|unit| sys::storage_bytes(&unit.storage));
+        let gathered = parts + storages.sum::<anyhow::Result<u64>>()?;
         // What one rank has for itself is a view of what it keeps.
         let of_gathers = now.copied.iter().chain(now.ahead.iter().flat_map(|(_, gathers)| gathers));
         let gathering = of_gathers.map(Gather::owned_bytes).sum();
-        let gradients = now.fresh.iter().chain(&now.waiting).chain(gradients).flatten().map(bytes).sum();
+        let gradients = now.fresh.iter().chain(&now.waiting).chain(gradients).flatten().map(bytes_of).sum();
         let persistent = &self.persistent.gradients;
         let stays = |tensor: &&Tensor| persistent.iter().any(|one| one.data_ptr() == tensor.data_ptr());
         let of_last = now.reducing.iter().flat_map(Reduction::tensors);
         let of_steps = of_last.chain(sums.iter().copied()).filter(|tensor| !stays(tensor));
-        let reducing = of_steps.chain(persistent).map(bytes).sum();
-        watched.push((at, [gathered, gathering, gradients, reducing]));
+        Ok([gathered, gathering, gradients, of_steps.map(bytes_of).sum()])
+    }
+
+    /// Notes what is there with what stays, where somebody wants to know.
+    fn note(&self, at: At, gradients: &[Option<Tensor>], sums: &[&Tensor]) -> anyhow::Result<()> {
+        let now = &mut *self.now.borrow_mut();
+        if now.watched.is_none() {
+            return Ok(());
+        }
+        let [gathered, gathering, gradients, reducing] = self.there(now, gradients, sums)?;
+        let weights = self.persistent.weights.iter().map(sys::storage_bytes).sum::<anyhow::Result<u64>>()?;
+        let sums: u64 = self.persistent.gradients.iter().map(bytes_of).sum();
+        now.watched
+            .get_or_insert_default()
+            .push((at, [gathered + weights, gathering, gradients, reducing + sums]));
         Ok(())
     }
 

@@ -178,7 +178,7 @@ impl<'r> Running<'r, '_> {
         let counts = payloads.first().map_or("forward", |&payload| phase(payload));
         let found = clock.time(world, counts, || world.exchange(group, sends, &froms, &form))?;
         self.expected.extend(expects.into_iter().zip(found));
-        self.note_saved();
+        self.note_saved()?;
         Ok(())
     }
 
@@ -244,7 +244,7 @@ impl<'r> Running<'r, '_> {
             let saved = || {
                 let units = trainer.state.units();
                 units.map_or(Ok(()), Units::end_forward)?;
-                activations = activations.max(trainer.saved_bytes());
+                activations = activations.max(trainer.saved_bytes()?);
                 Ok(())
             };
             trainer.model.forward(&mut tape, place, stream, batch.as_ref(), &scale, saved)
@@ -322,22 +322,23 @@ impl<'r> Running<'r, '_> {
         let Some((peer, there)) = self.stage.pipeline.neighbour(self.stage.stage, chunk, after) else {
             // What a split backward keeps for weight gradients can be more than forward saved.
             if !after {
-                self.note_saved();
+                self.note_saved()?;
             }
             return Ok(());
         };
         let data = data.with_context(|| format!("chunk {chunk} made no {payload:?} for the next one"))?;
         if peer == self.stage.stage {
             self.arrived.insert((payload, there, microbatch), data);
-            self.note_saved();
+            self.note_saved()?;
         } else {
             self.made = Some(data);
         }
         Ok(())
     }
 
-    fn note_saved(&mut self) {
-        self.activations = self.activations.max(self.trainer.saved_bytes());
+    fn note_saved(&mut self) -> anyhow::Result<()> {
+        self.activations = self.activations.max(self.trainer.saved_bytes()?);
+        Ok(())
     }
 }
 

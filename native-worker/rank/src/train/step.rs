@@ -25,6 +25,7 @@ use crate::WouldRepeat;
 use crate::checkpoint::Source;
 use crate::collectives::Collectives;
 use crate::model::{Batch, GradientScale, Model};
+use crate::state::units::Units;
 use crate::state::{State, pretrained};
 use crate::sys::memory::{Category, Reading, Tracker};
 
@@ -385,9 +386,10 @@ impl<'a> Trainer<'a> {
         self.form.batch(tokens, &self.model, self.device)
     }
 
-    /// Live bytes beside what the rank keeps from step to step.
-    pub(super) fn saved_bytes(&self) -> u64 {
-        self.tracker.read().live.total().saturating_sub(self.at_rest)
+    /// Live bytes beside what the rank keeps from step to step, and beside units, which come and go.
+    pub(super) fn saved_bytes(&self) -> anyhow::Result<u64> {
+        let units = self.state.units().map_or(Ok(0), Units::passing_bytes)?;
+        Ok(self.tracker.read().live.total().saturating_sub(self.at_rest + units))
     }
 
     /// What the GPU's allocator has given out must be after a step what it was after the first, in which cuBLAS takes its

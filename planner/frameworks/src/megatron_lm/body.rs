@@ -8,7 +8,7 @@ use batch::shell::comment;
 use planner::software::Framework;
 use planner::wire::DataFile;
 
-use super::rows::table;
+use super::rows::{HYBRID_ENTRY, is_hybrid, table};
 
 /// Where Megatron-LM lies under the folder that the command starts in, in Megatron Bridge's images and checkouts.
 const FOLDER: &str = "3rdparty/Megatron-LM";
@@ -42,7 +42,12 @@ pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
         Some(folder) => writer.shell("megatron_lm", Some(folder), None, "<MEGATRON_LM>"),
         None => FOLDER.to_owned(),
     };
-    let entry = Entry::Script(format!("\"$MEGATRON_LM/{}\"", writer.entry_of_megatron()));
+    let script = match writer.entry_of_megatron() {
+        // Layers of a hybrid are another class's.
+        "pretrain_gpt.py" if is_hybrid(writer.plan) => HYBRID_ENTRY,
+        script => script,
+    };
+    let entry = Entry::Script(format!("\"$MEGATRON_LM/{script}\""));
     let mut payload = Payload::new(entry, workdir);
     let absolute = writer.site.megatron_lm.as_deref().is_some_and(|folder| folder.starts_with('/'));
     payload.definitions.push(if absolute {
@@ -97,8 +102,11 @@ fn saving(writer: &Writer<'_>) -> Vec<String> {
 /// The plan as flags, one option a line.
 pub(crate) fn arguments(writer: &mut Writer<'_>) -> Vec<String> {
     let plan = writer.plan;
-    for name in plan.model.parts.keys() {
-        writer.leaves_out(name);
+    for (name, value) in &plan.model.parts {
+        // A name is no part, and what is off is not missed.
+        if name != "model_type" && *value != false && !value.is_null() {
+            writer.leaves_out(name);
+        }
     }
     let mut lines = Vec::new();
     for (option, word) in options_of(writer, table(), "seed") {

@@ -1,5 +1,6 @@
 //! What of a plan Megatron-LM has no flag for.
 
+use super::rows::is_hybrid;
 use crate::Holds::{Idle, Nothing, Where};
 use crate::gap::{Gap, each, evaluation, gap, weights};
 use planner::model::{
@@ -171,7 +172,7 @@ pub(super) const GAPS: &[Gap] = &[
     ),
     part(
         "model.mtp_pattern",
-        |plan| !plan.model.mtp_pattern.is_empty(),
+        |plan| !plan.model.mtp_pattern.is_empty() && !is_hybrid(plan),
         "prediction modules are one layer of the last kind",
     ),
     part(

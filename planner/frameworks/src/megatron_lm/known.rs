@@ -176,7 +176,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
             "clone-scatter-output-in-embedding", "flash-attention-version", "batch-invariant-backend",
             "batch-invariant-mode", "disable-bf16-reduced-precision-matmul", "attention-softmax-in-fp32",
             "apply-query-key-layer-scaling", "mamba-training-ssm-states-dtype", "apply-layernorm-1p",
-            "layernorm-zero-centered-gamma", "spec",
+            "layernorm-zero-centered-gamma",
         ],
     },
     Family {

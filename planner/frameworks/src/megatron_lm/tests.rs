@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::rows::{NOT_COUNTED, PARTS, REFUSED};
+use super::rows::{NOT_COUNTED, PARTS, REFUSED, is_hybrid};
 use super::*;
 use crate::Effect;
 use crate::import::{Arguments, Imported, Job};
@@ -326,4 +326,72 @@ fn a_command_line_of_megatron_keeps_what_it_computes_beside() {
     {
         assert_eq!(parts(read), "");
     }
+}
+
+/// Layers, stages and prediction modules of a hybrid are what its job reads.
+#[test]
+fn a_hybrid_is_written_as_it_is_read() {
+    let (mut checked, mut with_modules) = (0, 0);
+    for preset in ["nemotron-h-8b", "nemotron-3-nano", "nemotron-3-super"] {
+        for layout in [
+            json!({}),
+            json!({"pp": 2}),
+            json!({"pp": 4}),
+            json!({"pp": 2, "vpp": 2}),
+            json!({"tp": 2, "pp": 4, "vpp": 2}),
+        ] {
+            let modules = u64::from(preset == "nemotron-3-super");
+            let file = json!({"version": 1, "model": {"preset": preset}, "layout": layout,
+                              "cluster": {"gpu": "b200", "nodes": 4},
+                              "training": {"global_batch_size": 128, "mtp_layers": modules}});
+            let Some(plan) = Plan::resolve(&planner::parse_plan(&file.to_string()).unwrap()).plan else {
+                continue;
+            };
+            let written = table().write(&plan);
+            assert!(
+                written.missing.iter().all(|missing| missing.field != "model.pattern"),
+                "{preset} {layout}"
+            );
+            let mut words = vec!["pretrain_hybrid.py".to_owned()];
+            for (row, word) in &written.options {
+                words.push(format!("--{}", row.option));
+                words.extend(word.split(' ').filter(|word| !word.is_empty()).map(str::to_owned));
+            }
+            let job = Job { gpu: "b200", nodes: 4, gpus_per_node: 8, environment: &[] };
+            let imported = import_megatron_job(Arguments::of_words(words.iter().map(String::as_str)), &job);
+            let read = Plan::resolve(&imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings)));
+            let read = read.plan.unwrap_or_else(|| panic!("{preset} {layout}: {:?}", read.findings));
+            let kinds = |plan: &Plan| -> Vec<_> {
+                (0..plan.model.num_layers)
+                    .map(|layer| plan.model.kind_in_words(plan.model.layer_kind(layer)))
+                    .collect()
+            };
+            assert_eq!(kinds(&read), kinds(&plan), "{preset} {layout}");
+            with_modules += u32::from(plan.model.mtp_layers > 0);
+            if plan.model.mtp_layers > 0 {
+                let modules = |plan: &Plan| -> Vec<_> {
+                    let kinds = plan.model.mtp_kinds().into_iter();
+                    kinds.map(|kind| plan.model.kind_in_words(kind)).collect()
+                };
+                assert_eq!(modules(&read), modules(&plan), "{preset} {layout}");
+            }
+            let stages = |plan: &Plan| -> Vec<_> {
+                let chunks = |stage| {
+                    planner::layout::chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap()
+                };
+                (0..plan.layout.pp).flat_map(chunks).map(|chunk| chunk.layers).collect()
+            };
+            assert_eq!(stages(&read), stages(&plan), "{preset} {layout}");
+            assert_eq!(read.model.mtp_layers, plan.model.mtp_layers, "{preset} {layout}");
+            let bytes = |plan: &Plan| {
+                planner::memory::answer(plan).rank_classes.iter().map(|class| class.weights_bytes).max()
+            };
+            assert_eq!(bytes(&read), bytes(&plan), "{preset} {layout}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 8 && with_modules > 1, "{checked}, {with_modules}");
+    // A model whose layers are no letters is said to have no option.
+    let plan = model("qwen3-next-80b-a3b", |_| ());
+    assert!(!is_hybrid(&plan));
 }

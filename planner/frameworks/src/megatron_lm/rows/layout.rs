@@ -5,6 +5,7 @@ use crate::kind::Options;
 use crate::{Effect, Kind, Row};
 use planner::plan::Plan;
 
+use super::hybrid::is_hybrid;
 use super::{ARGUMENTS, DDP, MODEL, PARALLEL, TRAINING, is_fsdp, on, row, shards, whole};
 
 const SLICES: &str = "slices of parameters and activations";
@@ -48,16 +49,27 @@ pub(super) const LAYOUT: &[Row] = &[
     )
     .bytes("which all-to-all copies are kept"),
     row("pipeline-model-parallel-size", "layout.pp", Number, PARALLEL).bytes(STAGES),
-    row("pipeline-model-parallel-layout", "layout.pipeline_layout", Text, MODEL).bytes(STAGES),
+    // A hybrid's stages are in its pattern.
+    row("pipeline-model-parallel-layout", "layout.pipeline_layout", Text, MODEL)
+        .when(|plan| !is_hybrid(plan))
+        .bytes(STAGES),
     row("num-layers-per-virtual-pipeline-stage", "layout.vpp", Asked(true), ARGUMENTS).bytes(STAGES),
     // It also takes uneven pipelines.
     row("num-virtual-stages-per-pipeline-rank", "layout.vpp", Number, ARGUMENTS)
-        .when(|plan| plan.layout.vpp > 1 && plan.file.layout.pipeline_layout.is_none())
+        .when(|plan| plan.layout.vpp > 1 && plan.file.layout.pipeline_layout.is_none() && !is_hybrid(plan))
         .bytes(STAGES),
-    row("decoder-first-pipeline-num-layers", "layout.first_stage_layers", Number, ARGUMENTS).bytes(STAGES),
-    row("decoder-last-pipeline-num-layers", "layout.last_stage_layers", Number, ARGUMENTS).bytes(STAGES),
-    row("account-for-embedding-in-pipeline-split", "layout.account_for_embedding", Flag, MODEL).bytes(STAGES),
-    row("account-for-loss-in-pipeline-split", "layout.account_for_loss", Flag, MODEL).bytes(STAGES),
+    row("decoder-first-pipeline-num-layers", "layout.first_stage_layers", Number, ARGUMENTS)
+        .when(|plan| !is_hybrid(plan))
+        .bytes(STAGES),
+    row("decoder-last-pipeline-num-layers", "layout.last_stage_layers", Number, ARGUMENTS)
+        .when(|plan| !is_hybrid(plan))
+        .bytes(STAGES),
+    row("account-for-embedding-in-pipeline-split", "layout.account_for_embedding", Flag, MODEL)
+        .when(|plan| !is_hybrid(plan))
+        .bytes(STAGES),
+    row("account-for-loss-in-pipeline-split", "layout.account_for_loss", Flag, MODEL)
+        .when(|plan| !is_hybrid(plan))
+        .bytes(STAGES),
     row("microbatch-group-size-per-virtual-pipeline-stage", "layout.microbatch_group_size", Number, PARALLEL)
         .when(|plan| plan.layout.vpp > 1 || plan.layout.microbatch_group_size != plan.layout.pp)
         .bytes("chunks in flight"),

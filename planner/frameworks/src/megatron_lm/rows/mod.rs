@@ -6,6 +6,7 @@
 mod attention;
 mod batch;
 mod experts;
+mod hybrid;
 mod kernels;
 mod layout;
 mod model;
@@ -23,6 +24,7 @@ use planner::plan::Plan;
 
 use super::gaps::{GAPS, OF_FSDP2};
 use super::known::WITHOUT_EFFECT;
+pub(super) use hybrid::{ENTRY as HYBRID_ENTRY, is_hybrid};
 pub(super) use model::OFFSET;
 pub(super) use other::{NOT_COUNTED, PARTS, REFUSED};
 pub(super) use positions::read_scaling;
@@ -53,6 +55,7 @@ pub fn table() -> Table {
             experts::EXPERTS,
             routing::ROUTING,
             model::LAYERS,
+            hybrid::HYBRID,
             layout::LAYOUT,
             layout::FSDP,
             batch::BATCH,

@@ -1,5 +1,6 @@
 //! What is trained: sizes, MLP, words, kinds of layers.
 
+use super::hybrid::is_hybrid;
 use super::{ARGUMENTS, MODEL, on, row, says, unless, whole};
 use crate::Kind::{Alone, Asked, Beside, Flag, FlagOff, Follows, Number, Partly, Read, Real, Words};
 use crate::{Effect, Row};
@@ -10,9 +11,6 @@ use planner::units::number;
 const SIZE: &str = "sizes of the model: parameters and activations of every layer";
 const WORD: &str = "words, padded to a multiple for tensor parallelism";
 const MODULES: &str = "modules beside the loss: layers, logits and a softmax for each";
-const PATTERN: &str =
-    "layers of Mamba, attention, MLP and experts by letter, stages by `|`, prediction modules behind `/`";
-const MAMBA: Effect = Effect::Bytes("Mamba: what its projections and scan keep");
 const DELTA: Effect = Effect::Bytes(
     "gated delta nets in place of attention; in deterministic mode what torch's own operators keep",
 );
@@ -222,11 +220,10 @@ pub(super) const LAYERS: &[Row] = &[
     says(
         "model.pattern",
         |plan| {
-            let why =
-                "layers of other kinds than attention with an MLP need another script than pretrain_gpt.py";
-            unless(!all_plain(plan, &kinds(plan)), why)
+            let why = "layers are attention with an MLP, or each a mixer, an MLP or experts by itself: it has no other kinds";
+            unless(!all_plain(plan, &kinds(plan)) && !is_hybrid(plan), why)
         },
-        "pretrain_gpt.py",
+        "pretrain_gpt.py and pretrain_hybrid.py",
     ),
     row("moe-layer-freq", "model.pattern", Follows(frequency), MODEL)
         .when(|plan| frequency(plan).is_some())
@@ -240,12 +237,6 @@ pub(super) const LAYERS: &[Row] = &[
     row("no-rope-freq", "model.pattern", Follows(unrotated), MODEL)
         .when(|plan| unrotated(plan).is_some())
         .no_bytes("which layers are rotated"),
-    row("hybrid-override-pattern", "model.pattern", Asked(true), ARGUMENTS).bytes(PATTERN),
-    row("hybrid-layer-pattern", "model.pattern", Asked(true), ARGUMENTS).bytes(PATTERN),
-    row("mamba-num-heads", "model.other_mixers", Asked(true), MODEL).has(MAMBA),
-    row("mamba-head-dim", "model.other_mixers", Asked(true), MODEL).has(MAMBA),
-    row("mamba-num-groups", "model.other_mixers", Asked(true), MODEL).has(MAMBA),
-    row("mamba-state-dim", "model.other_mixers", Asked(true), MODEL).has(MAMBA),
     row("experimental-attention-variant", "model.other_mixers", Asked(true), MODEL).has(DELTA),
     row("linear-attention-freq", "model.pattern", Asked(true), MODEL).has(DELTA),
     row("linear-num-key-heads", "model.other_mixers", Asked(true), MODEL).has(DELTA),
