@@ -8,8 +8,8 @@ use super::mixture::{biased_beside_experts, dense_layers, experts, qwen_dense, q
 use super::reader::{Reader, short_value};
 use crate::finding::Finding;
 use crate::model::{
-    Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp, Score,
-    fold,
+    Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp,
+    Positions, Score, fold,
 };
 
 /// Qwen3-Next and Qwen3.5: gated delta nets, and attention in every `full_attention_interval`-th layer.
@@ -92,8 +92,10 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
         }
     }
     architecture.tied_embeddings = false;
-    if let Attention::Gqa { qkv_bias, out_bias, .. } = &mut architecture.attention {
+    if let Attention::Gqa { qkv_bias, out_bias, scores, .. } = &mut architecture.attention {
         (*qkv_bias, *out_bias) = (false, false);
+        // Mamba layers know the order of tokens; nothing is rotated.
+        scores.positions = Positions::None;
     }
     architecture.ffn_hidden_size = reader.need("intermediate_size");
     architecture.other_mixers = vec![Mixer::Mamba2(Mamba2 {

@@ -80,6 +80,9 @@ fn layers(arguments: &Arguments, model: &mut Value, hidden: u64) -> Result<Optio
     let set = |place: &mut Value, value: Result<Value, serde_json::Error>| {
         *place = value.unwrap_or_default();
     };
+    if arguments.word("position-embedding-type").as_deref() == Some("none") {
+        model["attention"]["scores"]["positions"] = "none".into();
+    }
     let hybrid = arguments.word("hybrid-layer-pattern").or(arguments.word("hybrid-override-pattern"));
     if let Some(text) = hybrid {
         let pattern = HybridPattern::read(&text)?;
@@ -163,7 +166,7 @@ fn parts(arguments: &Arguments) -> Map<String, Value> {
         parts.extend(value.map(|value| (name.to_owned(), clip(&value).into())));
     }
     for (name, plain) in [
-        ("position-embedding-type", &["learned_absolute", "rope", "yarn"][..]),
+        ("position-embedding-type", &["learned_absolute", "rope", "yarn", "none"][..]),
         ("rope-type", &["rope", "yarn"][..]),
     ] {
         if let Some(kind) = text(name).filter(|kind| !plain.contains(&kind.as_str())) {

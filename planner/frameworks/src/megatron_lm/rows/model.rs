@@ -235,7 +235,7 @@ pub(super) const LAYERS: &[Row] = &[
         .when(|plan| windowed(plan).is_some())
         .no_bytes("which layers have a window"),
     row("no-rope-freq", "model.pattern", Follows(unrotated), MODEL)
-        .when(|plan| unrotated(plan).is_some())
+        .when(|plan| unrotated(plan).is_some() && !is_hybrid(plan))
         .no_bytes("which layers are rotated"),
     row("experimental-attention-variant", "model.other_mixers", Asked(true), MODEL).has(DELTA),
     row("linear-attention-freq", "model.pattern", Asked(true), MODEL).has(DELTA),

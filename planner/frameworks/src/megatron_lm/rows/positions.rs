@@ -7,10 +7,11 @@ use crate::Kind::{Alone, Asked, Beside, Follows, Number, Own, Read, Real};
 use crate::Row;
 use crate::import::Arguments;
 use crate::kind::Options;
-use planner::model::{Attention, RopeKind, RopeScaling};
+use planner::model::{Attention, MixerRef, Positions, RopeKind, RopeScaling};
 use planner::plan::Plan;
 use planner::units::number;
 
+use super::hybrid::is_hybrid;
 use super::{ARGUMENTS, MODEL, is_latent, on, row, says, unless};
 
 const WEIGHTS: &str = "learned positions on the first stage; rotary ones have no weights";
@@ -110,10 +111,18 @@ fn read_mscales(scaling: RopeScaling, said: [f64; 2]) -> RopeScaling {
     RopeScaling { attention_factor, ..read }
 }
 
+/// Whether some layer rotates its queries and keys.
+fn is_rotated(plan: &Plan) -> bool {
+    let of =
+        |mixer: &MixerRef| mixer.attention().is_some_and(|own| own.scores().positions != Positions::None);
+    plan.model.mixers().iter().any(of)
+}
+
 fn position_type(plan: &Plan) -> String {
     let word = match rule(plan) {
         _ if plan.model.learned_positions.is_some() => "learned_absolute",
         Ok(Rule::Yarn(..)) => "yarn",
+        _ if is_hybrid(plan) && !is_rotated(plan) => "none",
         _ => "rope",
     };
     word.to_owned()

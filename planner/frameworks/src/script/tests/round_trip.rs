@@ -43,6 +43,11 @@ fn normal(plan: &Plan) -> Plan {
         std::mem::swap(other, &mut model.attention);
     }
     model.pattern.clear();
+    if model.mtp_layers == 0 {
+        model.mtp_pattern.clear();
+    }
+    // A name is no part, and what is off is none.
+    model.parts.retain(|name, value| name != "model_type" && *value != false && !value.is_null());
     if let Some(moe) = &mut model.moe
         && moe.routing.groups <= 1
     {
