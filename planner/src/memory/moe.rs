@@ -38,8 +38,8 @@ pub(super) fn routed_tokens(at: &PlanTerms<'_>) -> Quantity {
 }
 
 /// What the executor keeps of a router and of the way of tokens to experts: logits in fp32 (fp64 for fp64), and as whole
-/// numbers of eight bytes the chosen experts and the order of sending; of each row its place, and its weight like the
-/// logits.
+/// numbers of eight bytes the chosen experts and the order of sending; of each row its weight like the logits, and where rows come
+/// from other ranks its place among those.
 fn executor_routing(
     at: &PlanTerms<'_>,
     experts: Quantity,
@@ -48,7 +48,8 @@ fn executor_routing(
 ) -> (Quantity, Quantity) {
     const INDEX: Quantity = Quantity::of(8);
     let exact = at.size.max(Quantity::of(4));
-    (at.local * (exact * experts + 2 * INDEX * top_k), routed * (INDEX + exact))
+    let place = if at.plan.layout.ep * at.plan.layout.etp > 1 { INDEX } else { Quantity::ZERO };
+    (at.local * (exact * experts + 2 * INDEX * top_k), routed * (place + exact))
 }
 
 /// Copies of tokens beside what is saved that a layer's forward holds when the experts are done

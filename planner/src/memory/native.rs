@@ -158,8 +158,9 @@ pub(super) fn experts_backward(
     // Gradients of all experts' weights are made before they are added.
     let weights = at.size * local * matrices * stream * width;
     let middle = at.stream() + tokens + unit + unit_tensors(at) * unit;
-    // Tokens go back: as computed, in the order of sending, and placed by their choices.
-    let back = at.stream() + 4 * tokens;
+    // Tokens go back, beside the gradient of what was computed: in the order of the experts and in that of sending, or in that and
+    // by their choices.
+    let back = at.stream() + 3 * tokens;
     let made = 2 * at.stream() + tokens + weights;
     let most = middle.max(back).max(if is_split(at.plan) { weights } else { made });
     let Some(shared) = of.shared else { return most };

@@ -181,7 +181,10 @@ impl Cuda {
     }
 
     /// Its compute capability, major and minor.
-    fn capability(&self, index: usize) -> anyhow::Result<(i32, i32)> {
+    ///
+    /// # Errors
+    /// When there is no such GPU.
+    pub fn capability(&self, index: usize) -> anyhow::Result<(i32, i32)> {
         let [major, minor] = CAPABILITY;
         Ok((self.attribute(major, index)?, self.attribute(minor, index)?))
     }

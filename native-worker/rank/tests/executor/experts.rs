@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::set;
+use crate::harness::{Run, set, tiny};
 use crate::parity::{check, same};
 
 /// Eight experts of which a token takes two, in both layers.
@@ -182,4 +182,34 @@ fn modules_recomputed_by_themselves() {
         layout(plan, &[("pp", 2)]);
         set(plan, "layout.schedule", "zb-h1");
     });
+}
+
+/// In fp32 libtorch multiplies the rows of all experts at once, wherever their weights lie, and in fp64 one expert's after the other.
+#[test]
+fn experts_at_once_train_what_they_train_one_by_one() {
+    let doubled = json!({"fsdp": {"strategy": "optim_grads_params", "double_buffer": true}});
+    for (world, runtime, layout) in [
+        (1, "native", json!({})),
+        (2, "native", json!({"ep": 2})),
+        (2, "native", json!({"tp": 2, "etp": 2})),
+        (2, "native", json!({"pp": 2, "schedule": "zb-h1"})),
+        (2, "fsdp2", json!({"fsdp": {"reshard_after_forward": "always"}})),
+        (2, "fsdp2", json!({"ep": 2})),
+        (2, "megatron_fsdp", doubled),
+    ] {
+        let losses = |dtype: &str| {
+            let mut plan = tiny(world, 1);
+            moe(&mut plan);
+            set(&mut plan, "runtime", runtime);
+            set(&mut plan, "layout", layout.clone());
+            set(&mut plan, "training.dtype", dtype);
+            Run::complete(&plan).steps(0).iter().map(|step| step.loss).collect::<Vec<f64>>()
+        };
+        let (at_once, one_by_one) = (losses("fp32"), losses("fp64"));
+        assert_eq!(at_once.len(), one_by_one.len());
+        for (one, other) in at_once.iter().zip(&one_by_one) {
+            let off = (one - other).abs() / other;
+            assert!(off < 1e-5, "{off}: {at_once:?}, not {one_by_one:?}, {runtime} {layout}");
+        }
+    }
 }

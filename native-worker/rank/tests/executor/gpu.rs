@@ -235,6 +235,37 @@ fn the_host_waits_once_a_step_and_never_for_a_micro_batch() {
     check_waits(&shards, 1, 0);
 }
 
+/// A plan in bf16 on one GPU with experts of which the kernel takes all at once.
+fn experts_at_once() -> Value {
+    let mut plan = tiny(1, 1);
+    set(&mut plan, "training.dtype", "bf16");
+    set(&mut plan, "model.architecture.moe", json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 24}));
+    plan
+}
+
+#[test]
+fn experts_of_one_rank_are_counted_on_the_gpu() {
+    check_waits(&experts_at_once(), 1, 0);
+    // Where there is a product for each expert, the host must know how large it is: in both layers.
+    let mut plan = experts_at_once();
+    set(&mut plan, "training.dtype", "fp32");
+    check_waits(&plan, 1, 2);
+}
+
+#[test]
+fn experts_at_once_train_what_a_cpu_trains() {
+    let losses = |mut run: Run| {
+        run.succeed();
+        run.steps(0).iter().map(|step| step.loss).collect::<Vec<f64>>()
+    };
+    let plan = experts_at_once();
+    let (by_cpu, by_gpu) = (losses(Run::start(&plan, &[])), losses(start(&plan, &[], &[])));
+    assert_eq!(by_cpu.len(), by_gpu.len());
+    for (one, other) in by_cpu.iter().zip(&by_gpu) {
+        assert!((one - other).abs() < 1e-3 * one, "{by_gpu:?}, not {by_cpu:?}");
+    }
+}
+
 #[test]
 fn with_experts_the_host_waits_once_more_for_each_layer() {
     // Both layers have experts, and a bias that follows the step's counts.

@@ -4,6 +4,7 @@
 use anyhow::Context;
 use tch::{Device, Kind, Tensor};
 
+use super::products::Rows;
 use crate::collectives::{Collectives, GroupId};
 use crate::device::bring;
 
@@ -28,10 +29,9 @@ pub struct Dispatch<'a> {
     received: Vec<usize>,
     /// Rows that each expert-tensor-parallel member received.
     gathered: Vec<usize>,
-    /// Of each row in the order of the local experts: its place among the gathered rows.
-    by_expert: Tensor,
-    /// Rows of each local expert.
-    rows: Vec<i64>,
+    /// Of each row in the order of the local experts: its place among the gathered rows; none where that is the order of sending.
+    by_expert: Option<Tensor>,
+    rows: Rows,
 }
 
 fn count(number: i64) -> anyhow::Result<usize> {
@@ -39,7 +39,8 @@ fn count(number: i64) -> anyhow::Result<usize> {
 }
 
 impl<'a> Dispatch<'a> {
-    /// From the experts that tokens chose, `[tokens, top_k]`.
+    /// From the experts that tokens chose, `[tokens, top_k]`, of which each rank has so many. With products of all experts
+    /// `together` the host need not know what each gets, and without other ranks asks nobody.
     ///
     /// # Errors
     /// When a collective fails.
@@ -47,17 +48,36 @@ impl<'a> Dispatch<'a> {
         world: &'a dyn Collectives,
         grid: ExpertGrid,
         chosen: &Tensor,
-        experts: i64,
+        local: usize,
+        together: bool,
     ) -> anyhow::Result<Dispatch<'a>> {
         let (members, slices) = (world.size(grid.ep), world.size(grid.etp));
         let flat = chosen.f_view([-1])?;
         let slots = flat.f_argsort_stable(true, 0, false)?;
-        let mine = counted(&flat, experts)?;
+        let mine = counted(&flat, i64::try_from(local * members)?)?;
+        let top_k = chosen.size().last().copied().unwrap_or(1);
+        if members * slices == 1 {
+            let rows = match together {
+                true => Rows::Ends(mine.f_cumsum(0, Kind::Int)?),
+                false => Rows::Each(Vec::try_from(mine.f_to_device(Device::Cpu)?)?),
+            };
+            let (sent, received, gathered) = (Vec::new(), Vec::new(), Vec::new());
+            return Ok(Dispatch {
+                world,
+                grid,
+                top_k,
+                slots,
+                sent,
+                received,
+                gathered,
+                by_expert: None,
+                rows,
+            });
+        }
         // How many rows every member of the grid has for every expert: [etp, ep, experts].
         let everyones = gather_counts(world, grid.etp, &gather_counts(world, grid.ep, &mine)?)?;
         // The one time in a layer that the host waits for the device: how much goes where is the host's to say.
         let counts: Vec<i64> = Vec::try_from(everyones.f_to_device(Device::Cpu)?.f_view([-1])?)?;
-        let local = count(experts)? / members;
         let (slice, member) = (world.index(grid.etp)?, world.index(grid.ep)?);
         let first = member * local;
         let rows_of_all = local * members;
@@ -97,13 +117,16 @@ impl<'a> Dispatch<'a> {
                 *rows += length;
             }
         }
-        let by_expert = bring(&Tensor::f_from_slice(&by_expert)?, chosen.device())?;
-        let top_k = chosen.size().last().copied().unwrap_or(1);
+        let by_expert = Some(bring(&Tensor::f_from_slice(&by_expert)?, chosen.device())?);
+        let rows = match together {
+            true => Rows::Ends(bring(&ends(&rows)?, chosen.device())?),
+            false => Rows::Each(rows),
+        };
         Ok(Dispatch { world, grid, top_k, slots, sent, received, gathered, by_expert, rows })
     }
 
     /// Rows of each local expert.
-    pub fn rows(&self) -> &[i64] {
+    pub fn rows(&self) -> &Rows {
         &self.rows
     }
 
@@ -126,7 +149,7 @@ impl<'a> Dispatch<'a> {
 
     /// Of rows in the order of sending, `[tokens, top_k, width]`.
     fn to_choices(&self, rows: &Tensor) -> anyhow::Result<Tensor> {
-        let placed = rows.f_empty_like()?.f_index_copy(0, &self.slots, rows)?;
+        let placed = placed(rows, &self.slots)?;
         let width = rows.size().last().copied().unwrap_or(1);
         Ok(placed.f_view([-1, self.top_k, width])?)
     }
@@ -175,7 +198,10 @@ impl<'a> Dispatch<'a> {
             let copies = rows.f_repeat([slices as i64, 1])?;
             rows = self.exchange(self.grid.etp, &copies, &vec![mine; slices], &self.gathered)?;
         }
-        Ok(rows.f_index_select(0, &self.by_expert)?)
+        match &self.by_expert {
+            Some(by_expert) => Ok(rows.f_index_select(0, by_expert)?),
+            None => Ok(rows),
+        }
     }
 
     /// Takes rows in the order of this rank's experts back to whom they came from, summed over the slices of an expert.
@@ -183,7 +209,8 @@ impl<'a> Dispatch<'a> {
     /// # Errors
     /// As above, and when a collective fails.
     pub fn back(&self, sorted: Tensor) -> anyhow::Result<Tensor> {
-        let mut rows = sorted.f_empty_like()?.f_index_copy(0, &self.by_expert, &sorted)?;
+        let Some(by_expert) = &self.by_expert else { return Ok(sorted) };
+        let mut rows = placed(&sorted, by_expert)?;
         drop(sorted);
         let slices = self.world.size(self.grid.etp);
         if slices > 1 {
@@ -212,6 +239,23 @@ pub fn counted(chosen: &Tensor, experts: i64) -> anyhow::Result<Tensor> {
     let flat = chosen.f_reshape([-1])?;
     let counts = Tensor::f_zeros([experts], (Kind::Int64, chosen.device()))?;
     Ok(counts.f_scatter_add(0, &flat, &flat.f_ones_like()?)?)
+}
+
+/// Rows, each at its place of as many.
+fn placed(rows: &Tensor, places: &Tensor) -> anyhow::Result<Tensor> {
+    let mut placed = rows.f_empty_like()?;
+    let _ = placed.f_index_copy_(0, places, rows)?;
+    Ok(placed)
+}
+
+/// One behind the last row of each expert, of the numbers of their rows.
+fn ends(rows: &[i64]) -> anyhow::Result<Tensor> {
+    let sums = rows.iter().scan(0, |end, &rows| {
+        *end += rows;
+        Some(i32::try_from(*end))
+    });
+    let sums: Vec<i32> = sums.collect::<Result<_, _>>().context("more rows of experts than 32 bits count")?;
+    Ok(Tensor::f_from_slice(&sums)?)
 }
 
 /// The members' counts one after the other.

@@ -3,7 +3,9 @@
 
 use tch::Tensor;
 
-use super::dispatch::Dispatch;
+use super::dispatch::{Dispatch, ExpertGrid};
+use super::products::{self, Matrices, Rows};
+use super::router::Routed;
 use crate::model::activation::Unit;
 use crate::model::functions::exact;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
@@ -19,6 +21,13 @@ pub struct Expert {
     pub fc2: usize,
     /// Its bias.
     pub fc2_bias: Option<usize>,
+}
+
+impl Expert {
+    /// The numbers, in the order in which gradients are made.
+    fn parameters(&self) -> impl Iterator<Item = usize> {
+        [Some(self.fc1), self.fc1_bias, Some(self.fc2), self.fc2_bias].into_iter().flatten()
+    }
 }
 
 /// What all experts of a layer do alike.
@@ -52,37 +61,36 @@ impl Doing {
     }
 }
 
-/// An expert's weights as matrices `[outputs, inputs]` and vectors.
-struct Matrices {
-    fc1: Tensor,
-    fc1_bias: Option<Tensor>,
-    fc2: Tensor,
-    fc2_bias: Option<Tensor>,
+/// The weights of all experts.
+struct Weights {
+    fc1: Matrices,
+    fc1_bias: Vec<Tensor>,
+    fc2: Matrices,
+    fc2_bias: Vec<Tensor>,
 }
 
-fn matrices(tape: &Tape<'_>, expert: &Expert, width: i64) -> anyhow::Result<Matrices> {
-    let flat = |parameter: usize| tape.weight(parameter).f_detach();
-    let vector = |parameter: Option<usize>| parameter.map(|bias| flat(bias)?.f_reshape([-1])).transpose();
-    Ok(Matrices {
-        fc1: flat(expert.fc1)?.f_reshape([-1, width])?,
-        fc1_bias: vector(expert.fc1_bias)?,
-        fc2: flat(expert.fc2)?.f_reshape([width, -1])?,
-        fc2_bias: vector(expert.fc2_bias)?,
-    })
-}
+impl Weights {
+    /// Of these experts, on rows of this width; `has_kernel` where there is one for the products of all.
+    fn of(tape: &Tape<'_>, experts: &[Expert], width: i64, has_kernel: bool) -> anyhow::Result<Weights> {
+        let all = |shape: &[i64], numbers: &dyn Fn(&Expert) -> Option<usize>| {
+            let numbers = experts.iter().filter_map(numbers);
+            numbers
+                .map(|number| Ok(tape.weight(number).f_detach()?.f_reshape(shape)?))
+                .collect::<anyhow::Result<Vec<_>>>()
+        };
+        Ok(Weights {
+            fc1: Matrices::of(all(&[-1, width], &|expert| Some(expert.fc1))?, has_kernel)?,
+            fc1_bias: all(&[-1], &|expert| expert.fc1_bias)?,
+            fc2: Matrices::of(all(&[width, -1], &|expert| Some(expert.fc2))?, has_kernel)?,
+            fc2_bias: all(&[-1], &|expert| expert.fc2_bias)?,
+        })
+    }
 
-fn empty(like: &Tensor, rows: i64, width: i64) -> anyhow::Result<Tensor> {
-    Ok(Tensor::f_empty([rows, width], (like.kind(), like.device()))?)
-}
-
-/// Rows of a token-major tensor that belong to each expert.
-fn parts<'r>(rows: &'r [i64]) -> impl Iterator<Item = (usize, i64, i64)> + 'r {
-    let mut start = 0;
-    rows.iter().enumerate().map(move |(expert, &length)| {
-        let first = start;
-        start += length;
-        (expert, first, length)
-    })
+    /// Whether all is done by products of all experts, so that nobody asks how many rows each has.
+    fn are_together(&self) -> bool {
+        let biased = !self.fc1_bias.is_empty() || !self.fc2_bias.is_empty();
+        self.fc1.are_together() && self.fc2.are_together() && !biased
+    }
 }
 
 /// What experts make of their rows, and what backward needs of it.
@@ -97,34 +105,23 @@ struct Forward {
 }
 
 fn forward(
-    experts: &[Matrices],
-    rows: &[i64],
+    weights: &Weights,
+    rows: &Rows,
     doing: Doing,
     input: Tensor,
     share: Tensor,
 ) -> anyhow::Result<(Tensor, Forward)> {
-    let (total, width) = (input.size()[0], input.size()[1]);
-    let (outer, inner) = (experts[0].fc1.size()[0], experts[0].fc2.size()[1]);
-    let first = empty(&input, total, outer)?;
+    let (width, kind) = (input.size()[1], input.kind());
     let given = doing.given(&input, &share)?;
-    for (expert, start, length) in parts(rows) {
-        let matrices = &experts[expert];
-        let mut out = first.f_narrow(0, start, length)?;
-        out.f_copy_(&given.f_narrow(0, start, length)?.f_linear(&matrices.fc1, matrices.fc1_bias.as_ref())?)?;
-    }
+    let first = weights.fc1.outputs(&given, rows, &weights.fc1_bias)?;
     drop(given);
-    let kind = input.kind();
     let weighted = doing.taken(&doing.unit.forward(&first)?, &share)?;
-    debug_assert_eq!(weighted.size()[1], inner);
-    let output = empty(&input, total, width)?;
-    for (expert, start, length) in parts(rows) {
-        let matrices = &experts[expert];
-        let mut out = output.f_narrow(0, start, length)?;
-        out.f_copy_(&weighted.f_narrow(0, start, length)?.f_linear(&matrices.fc2, None::<&Tensor>)?)?;
-        if let Some(bias) = &matrices.fc2_bias {
-            let bias = bias.f_expand([length, width], false)?;
+    let output = weights.fc2.outputs(&weighted, rows, &[])?;
+    if !weights.fc2_bias.is_empty() {
+        for (expert, start, length) in rows.parts()? {
+            let bias = weights.fc2_bias[expert].f_expand([length, width], false)?;
             let bias = doing.taken(&bias, &share.f_narrow(0, start, length)?)?;
-            let _ = out.f_add_(&bias.f_to_kind(kind)?)?;
+            let _ = output.f_narrow(0, start, length)?.f_add_(&bias.f_to_kind(kind)?)?;
         }
     }
     let weighted = (!doing.again).then_some(weighted);
@@ -149,22 +146,19 @@ struct OfParameters {
 
 fn backward(
     kept: Forward,
-    experts: &[Matrices],
-    rows: &[i64],
+    weights: &Weights,
+    rows: &Rows,
     doing: Doing,
     gradient: Tensor,
 ) -> anyhow::Result<Backward> {
     let Forward { input, first, weighted, share } = kept;
     let (kind, exact) = (input.kind(), exact(input.kind()));
-    let of_weighted =
-        first.f_new_empty([first.size()[0], experts[0].fc2.size()[1]], (kind, input.device()))?;
+    let of_weighted = weights.fc2.of_rows(&gradient, rows)?;
     let mut of_share = Tensor::f_zeros_like(&share)?;
-    for (expert, start, length) in parts(rows) {
-        let matrices = &experts[expert];
-        let here = gradient.f_narrow(0, start, length)?;
-        of_weighted.f_narrow(0, start, length)?.f_copy_(&here.f_matmul(&matrices.fc2)?)?;
-        if let (Some(bias), false) = (&matrices.fc2_bias, doing.weighs_inputs) {
-            let through = here.f_to_kind(exact)?.f_mul(bias)?;
+    if !weights.fc2_bias.is_empty() && !doing.weighs_inputs {
+        for (expert, start, length) in rows.parts()? {
+            let here = gradient.f_narrow(0, start, length)?;
+            let through = here.f_to_kind(exact)?.f_mul(&weights.fc2_bias[expert])?;
             let mut part = of_share.f_narrow(0, start, length)?;
             let _ = part.f_add_(&through.f_sum_dim_intlist([-1_i64].as_slice(), true, exact)?)?;
         }
@@ -190,11 +184,7 @@ fn backward(
     drop(activated);
     let of_first = doing.unit.backward(&first, &of_activated)?;
     drop((first, of_activated));
-    let mut of_input = Tensor::f_empty_like(&input)?;
-    for (expert, start, length) in parts(rows) {
-        let here = of_first.f_narrow(0, start, length)?.f_matmul(&experts[expert].fc1)?;
-        of_input.f_narrow(0, start, length)?.f_copy_(&here)?;
-    }
+    let mut of_input = weights.fc1.of_rows(&of_first, rows)?;
     if doing.weighs_inputs {
         let through = of_input.f_to_kind(exact)?.f_mul(&input)?;
         let _ = of_share.f_add_(&through.f_sum_dim_intlist([-1_i64].as_slice(), true, exact)?)?;
@@ -204,31 +194,34 @@ fn backward(
 }
 
 impl OfParameters {
-    /// Gradients of each expert's parameters, in the order in which `parameters` names them.
-    fn make(self, experts: &[Matrices], rows: &[i64], doing: Doing) -> anyhow::Result<Vec<Tensor>> {
-        let exact = exact(self.input.kind());
-        let given = doing.given(&self.input, &self.share)?;
+    /// Gradients of each expert's parameters, in the order in which [`Expert::parameters`] names them.
+    fn make(self, weights: &Weights, rows: &Rows, doing: Doing) -> anyhow::Result<Vec<Tensor>> {
+        let OfParameters { input, weighted, share, of_first, gradient } = self;
+        let exact = exact(input.kind());
+        let of_fc1 = weights.fc1.of_matrices(&of_first, &doing.given(&input, &share)?, rows)?;
+        let of_fc2 = weights.fc2.of_matrices(&gradient, &weighted, rows)?;
+        if weights.fc1_bias.is_empty() && weights.fc2_bias.is_empty() {
+            return Ok(of_fc1.into_iter().zip(of_fc2).flat_map(<[Tensor; 2]>::from).collect());
+        }
         let mut made = Vec::new();
-        for (expert, start, length) in parts(rows) {
-            let matrices = &experts[expert];
-            let here = |whole: &Tensor| whole.f_narrow(0, start, length);
-            let (first, second) = (here(&self.of_first)?, here(&self.gradient)?);
-            made.push(first.f_tr()?.f_matmul(&here(&given)?)?);
-            if matrices.fc1_bias.is_some() {
-                made.push(first.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?);
+        let sum = |part: Tensor| part.f_sum_dim_intlist([0_i64].as_slice(), false, exact);
+        for ((expert, start, length), (of_fc1, of_fc2)) in rows.parts()?.zip(of_fc1.into_iter().zip(of_fc2)) {
+            made.push(of_fc1);
+            if weights.fc1_bias.get(expert).is_some() {
+                made.push(sum(of_first.f_narrow(0, start, length)?)?);
             }
-            made.push(second.f_tr()?.f_matmul(&here(&self.weighted)?)?);
-            if matrices.fc2_bias.is_some() {
-                let shared = doing.taken(&second.f_to_kind(exact)?, &here(&self.share)?)?;
-                made.push(shared.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?);
+            made.push(of_fc2);
+            if weights.fc2_bias.get(expert).is_some() {
+                let wide = gradient.f_narrow(0, start, length)?.f_to_kind(exact)?;
+                made.push(sum(doing.taken(&wide, &share.f_narrow(0, start, length)?)?)?);
             }
         }
         Ok(made)
     }
 }
 
-/// Sends tokens `[.., width]` to their experts and brings back the sums of what those make of them, weighed by
-/// `shares`, `[tokens, top_k]`.
+/// Sends tokens `[.., width]` to their experts and brings back the sums of what those make of them, weighed by the shares of
+/// `routed`, `[tokens, top_k]`.
 ///
 /// # Errors
 /// When libtorch or a collective fails.
@@ -237,20 +230,19 @@ pub fn routed<'a>(
     experts: &[Expert],
     doing: Doing,
     input: &Flow,
-    shares: &Flow,
-    dispatch: Dispatch<'a>,
+    routed: Routed,
+    grid: ExpertGrid,
 ) -> anyhow::Result<Flow> {
     let size = input.data().size();
     let width = size.last().copied().unwrap_or(1);
-    let weights: Vec<Matrices> =
-        experts.iter().map(|expert| matrices(tape, expert, width)).collect::<Result<_, _>>()?;
-    let parameters: Vec<usize> = experts
-        .iter()
-        .flat_map(|expert| {
-            [Some(expert.fc1), expert.fc1_bias, Some(expert.fc2), expert.fc2_bias].into_iter().flatten()
-        })
-        .collect();
+    let has_kernel = products::has_kernel(input.data().device(), input.data().kind())?;
+    let weights = Weights::of(tape, experts, width, has_kernel)?;
+    let parameters: Vec<usize> = experts.iter().flat_map(Expert::parameters).collect();
     let shapes: Vec<Vec<i64>> = parameters.iter().map(|&parameter| tape.weight(parameter).size()).collect();
+    let world = tape.group().world;
+    let Routed { shares, chosen } = routed;
+    let dispatch = Dispatch::new(world, grid, &chosen, experts.len(), weights.are_together())?;
+    drop(chosen);
     let rows = dispatch.there(dispatch.of_tokens(&input.data().f_reshape([-1, width])?)?)?;
     let share = dispatch.there(dispatch.of_choices(shares.data())?)?;
     let (output, kept) = forward(&weights, dispatch.rows(), doing, rows, share)?;
@@ -270,5 +262,5 @@ pub fn routed<'a>(
         let weights = OfWeights::Later(Box::new(of_weights));
         Ok(Gradients { inputs: vec![of_input, of_shares], weights })
     };
-    Ok(tape.function(&[input, shares], &parameters, output, Box::new(backward)))
+    Ok(tape.function(&[input, &shares], &parameters, output, Box::new(backward)))
 }

@@ -4,6 +4,7 @@ pub mod balance;
 mod branches;
 mod dispatch;
 mod experts;
+mod products;
 mod router;
 
 use std::rc::Rc;
@@ -23,7 +24,7 @@ use crate::collectives::Collectives;
 use crate::tape::{Flow, Tape};
 use balance::{Balancer, TokenGroups};
 use branches::Branches;
-use dispatch::{Dispatch, ExpertGrid};
+use dispatch::ExpertGrid;
 use experts::{Doing, Expert, routed};
 use router::{Router, Tokens};
 
@@ -31,7 +32,6 @@ use router::{Router, Tokens};
 pub struct Mixture {
     router: Rc<Router>,
     experts: Vec<Expert>,
-    all_experts: i64,
     unit: Unit,
     weighs_inputs: bool,
     grid: ExpertGrid,
@@ -89,7 +89,6 @@ impl Mixture {
                 balancer: Balancer::new(groups, usize::try_from(moe.experts)?, moe.router_bias_buffer > 0),
             }),
             experts,
-            all_experts: i64::try_from(moe.experts)?,
             unit: Unit::new(&plan.model),
             weighs_inputs: moe.weighs_inputs,
             grid: ExpertGrid { ep: world.mine(GroupKind::Ep)?, etp: world.mine(GroupKind::Etp)? },
@@ -116,7 +115,6 @@ impl Mixture {
         stream: &Flow,
         normed: Flow,
     ) -> anyhow::Result<Flow> {
-        let world = tape.group().world;
         let positions = pass.stream_places(settings, tape)?;
         let tokens = Tokens {
             positions,
@@ -134,13 +132,11 @@ impl Mixture {
         }
         let again = settings.recompute.module("moe_act");
         let doing = Doing { unit: self.unit, weighs_inputs: self.weighs_inputs, again };
-        let dispatch = Dispatch::new(world, self.grid, &routing.chosen, self.all_experts)?;
-        drop(routing.chosen);
         let mut update = match self.latent_down {
-            None => routed(tape, &self.experts, doing, &given, &routing.shares, dispatch)?,
+            None => routed(tape, &self.experts, doing, &given, routing, self.grid)?,
             Some(down) => {
                 let latent = row_linear(tape, &given, down)?;
-                routed(tape, &self.experts, doing, &latent, &routing.shares, dispatch)?
+                routed(tape, &self.experts, doing, &latent, routing, self.grid)?
             }
         };
         drop(given);
