@@ -1,14 +1,15 @@
 //! Attention itself, over the whole sequence or, under context parallelism, over a rank's two chunks of it.
 //!
 //! A rank of c holds chunks i and 2c-1-i of 2c, so that all have the same work under the causal mask. Keys and values of
-//! the others are gathered for forward and again for backward, which makes the scores anew; their gradients are summed
-//! and scattered back. Documents that don't see each other are attended one by one, so that no mask of a whole sequence is made
+//! the others are gathered for forward and again for backward; their gradients are summed and scattered back. Where there is a
+//! kernel for it (`flash`) no mask is made, and backward knows the sums of scores; elsewhere it makes all anew. Documents that don't see each other are attended one by one, so that no mask of a whole sequence is made
 //! and no score that nobody sees.
 
 use anyhow::Context;
 use tch::{Tensor, no_grad, with_grad};
 
 use super::documents::Documents;
+use super::flash::{self, Made, Starts};
 use super::scores::Rule;
 use super::settings::{Pass, Settings};
 use crate::collectives::{Collectives, GroupId};
@@ -67,9 +68,10 @@ impl Heads {
         let size = both.size();
         let key = both.f_narrow(-1, 0, self.key_width())?;
         let value = both.f_narrow(-1, self.key_width(), self.value_width())?;
+        // Views, into which gradients are added.
         Ok((
-            key.f_reshape([size[0], size[1], self.keys, self.key_dim])?,
-            value.f_reshape([size[0], size[1], self.keys, self.value_dim])?,
+            key.f_view([size[0], size[1], self.keys, self.key_dim])?,
+            value.f_view([size[0], size[1], self.keys, self.value_dim])?,
         ))
     }
 }
@@ -241,8 +243,49 @@ impl<'a> Chunks<'a> {
                 apart,
             )
         };
-        let parts = [part(0, self.index)?, part(1, 2 * self.members - 1 - self.index)?];
+        let [first, second] = self.chunks();
+        let parts = [part(0, first)?, part(1, second)?];
         Ok(Tensor::f_cat(&parts, 0)?)
+    }
+
+    /// The two chunks of the sequence that this rank has.
+    fn chunks(&self) -> [usize; 2] {
+        [self.index, 2 * self.members - 1 - self.index]
+    }
+
+    /// The same by the kernel that says the sums of scores, for tokens that see all before them.
+    fn attend_by_kernel(
+        self,
+        tape: &mut Tape<'a>,
+        packed: &Flow,
+        heads: Heads,
+        scale: Option<f64>,
+    ) -> anyhow::Result<Flow> {
+        let kept = tape.keep(packed);
+        let size = packed.data().size();
+        let (tokens, sequences) = (size[0], size[1]);
+        let starts = Starts(self.chunks().map(|chunk| chunk as i64 * (tokens / 2)));
+        let query = heads.query(packed.data())?;
+        let (key, value) = heads.apart(&self.gather(&heads.keys_and_values(packed.data())?)?)?;
+        let (output, sums) = no_grad(|| flash::forward(&query, &key, &value, starts, scale))?;
+        drop((query, key, value));
+        let data = output.f_view([tokens, sequences, -1])?;
+        let backward = move |gradient: Tensor| {
+            let packed = kept.get()?;
+            let query = heads.query(&packed)?;
+            let (key, value) = heads.apart(&self.gather(&heads.keys_and_values(&packed)?)?)?;
+            let whole = [tokens * self.members as i64, sequences, heads.key_width() + heads.value_width()];
+            let of_both = Tensor::f_zeros(whole, (packed.kind(), packed.device()))?;
+            let (of_key, of_value) = heads.apart(&of_both)?;
+            let made = Made { query: &query, seen: [&key, &value], output: &output, sums: &sums };
+            let gradient = gradient.f_reshape(output.size())?;
+            let of_query = flash::backward(&gradient, &made, starts, scale, [&of_key, &of_value])?;
+            drop((of_key, of_value, gradient, key, value));
+            let of_query = of_query.f_view([tokens, sequences, -1])?;
+            let of_packed = Tensor::f_cat(&[of_query, self.scatter(of_both)?], -1)?;
+            Ok(Gradients { inputs: vec![of_packed], weights: OfWeights::Made(Vec::new()) })
+        };
+        Ok(tape.function(&[packed], &[], data, Box::new(backward)))
     }
 }
 
@@ -280,6 +323,11 @@ pub fn attention(
             let [query, key, value] = heads.parts(&inputs[0])?;
             attend(&query, &key, &value, None, rule)
         });
+    }
+    let widths = [heads.key_dim, heads.value_dim];
+    let has_kernel = flash::has_kernel(packed.data().device(), packed.data().kind(), widths);
+    if chunks.members > 1 && sinks.is_none() && has_kernel && rule.is_plain() && pass.apart.is_none() {
+        return chunks.attend_by_kernel(tape, packed, heads, rule.scale);
     }
     let (rule, apart) = (rule.clone(), pass.apart.clone());
     let parameters: Vec<usize> = sinks.into_iter().collect();
