@@ -130,7 +130,7 @@ impl Product {
                 "26.08", "26.06.01", "26.06", "26.04.01", "26.04", "26.02.01", "26.02", "25.11", "25.09",
                 "0.6",
             ],
-            Product::Nemo => &["25.04", "25.02", "24.12"],
+            Product::Nemo => &["25.04", "25.02", "24.12", "24.07", "24.03"],
             Product::Automodel => &["0.7"],
             Product::Torchtitan => &["0.3", "0.2", "main"],
             Product::Worker => &["0.1"],
@@ -204,6 +204,12 @@ impl Named {
             true => release_number("26.08"),
             false => release_number(self.version),
         }
+    }
+
+    /// Whether its distributed optimizer keeps of a master weight what the bf16 weight lacks: NeMo's `distributed_fused_adam`
+    /// (`setup_optimization` of `megatron_base_model.py`), which its configurations named through 24.12 (those of NVIDIA/dgxc-benchmarking, too).
+    pub(crate) fn keeps_lower_halves(self) -> bool {
+        self.product == Product::Nemo && self.release() <= release_number("24.12")
     }
 
     /// Every framework with each of its versions that something is known of, as plan files have them.

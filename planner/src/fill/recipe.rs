@@ -58,7 +58,7 @@ impl Taken {
                 release: named.release(),
                 among,
             })?,
-            Product::Nemo => recipes::nemo(precision, named.release()),
+            Product::Nemo => recipes::nemo(model, precision, named.release()),
             Product::Torchtitan => recipes::torchtitan(model, precision, among),
             Product::Automodel if !runtime.facts().flat_units => recipes::automodel(model),
             Product::MegatronLm | Product::Automodel | Product::Worker => return None,
@@ -207,6 +207,11 @@ fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
             put(&mut file.cross_entropy, recipe.loss)
         }));
     }
+    if let Some(attention) = recipe.attention {
+        facts.push(("training.attention_backend", attention.name().into(), |file, recipe| {
+            put(&mut file.attention_backend, recipe.attention)
+        }));
+    }
     if recipe.precision_aware {
         facts.push(("training.optimizer.precision_aware", true.into(), put_optimizer));
         if let Some(moments) = recipe.moments {
@@ -266,6 +271,7 @@ pub(crate) fn take_back(file: &mut TrainingFile, set: &[&'static str]) {
             }
             "training.grad_dtype" => file.grad_dtype = None,
             "training.cross_entropy" => file.cross_entropy = None,
+            "training.attention_backend" => file.attention_backend = None,
             "training.optimizer.precision_aware" => {
                 let optimizer = &mut file.optimizer;
                 (optimizer.precision_aware, optimizer.core_master) = (None, None);

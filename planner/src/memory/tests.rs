@@ -156,6 +156,25 @@ fn the_core_keeps_masters_that_8_bit_weights_are_cast_from() {
 }
 
 #[test]
+fn nemos_own_optimizer_keeps_lower_halves_of_masters() {
+    let of = |framework: &str, low: bool| {
+        let class = last(|plan| {
+            plan["software"] = json!({"framework": framework});
+            plan["training"]["dtype"] = if low { "fp8_delayed" } else { "bf16" }.into();
+            plan["training"]["fp8_param_gather"] = low.into();
+        });
+        class.optimizer_bytes
+    };
+    let whole = of("nemo 25.02", false);
+    assert_eq!(whole % 12, 0);
+    for release in ["nemo 24.12", "nemo 24.07", "nemo 24.03"] {
+        assert_eq!(of(release, false), whole / 12 * 10, "{release}");
+    }
+    // Of weights in 8 bits there is no half to complete.
+    assert_eq!(of("nemo 24.12", true), of("nemo 25.02", true));
+}
+
+#[test]
 fn ranges_are_wider_where_no_such_run_was_read_exactly() {
     let of = |change: &dyn Fn(&mut Value)| {
         let plan = plan_of(change);

@@ -220,6 +220,7 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
             () => None,
         },
         loss: Some(if has('n') { CrossEntropy::Native } else { CrossEntropy::Te }),
+        attention: None,
         // What changes the numbers that training computes is the model's own.
         precision_aware: same && ['p', 'b', 'h'].into_iter().any(has),
         moments: (same && (has('b') || has('h'))).then_some(Dtype::Bf16),

@@ -10,7 +10,7 @@ pub(crate) use automodel::recipe as automodel;
 pub(crate) use nemo::recipe as nemo;
 pub(crate) use torchtitan::recipe as torchtitan;
 
-use crate::settings::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
+use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
 use crate::units::Dtype;
 
 /// What is looked up: never a layout, and no date.
@@ -76,6 +76,8 @@ pub struct Recipe {
     pub gradients: Option<Dtype>,
     /// Kernel of the loss.
     pub loss: Option<CrossEntropy>,
+    /// Kernel of attention.
+    pub attention: Option<AttentionBackend>,
     /// The optimizer keeps its state in the types that follow; no other model's recipe says so.
     pub precision_aware: bool,
     /// Type of both moments.

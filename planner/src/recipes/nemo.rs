@@ -2,17 +2,25 @@
 
 use super::Recipe;
 use super::bridge::number;
-use crate::settings::{CrossEntropy, CudaGraphs};
+use crate::model::Architecture;
+use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs};
 use crate::units::Dtype;
 
 /// The first release whose recipes name TransformerEngine's loss (`scripts/performance/utils.py`, v2.3.0). Those of v2.1.0 and v2.2.1, in the
 /// containers 24.12 and 25.02, have Megatron-Core's (`GPTConfig.cross_entropy_loss_fusion`, whose kernel is its own unless another is
 /// named).
 const TE_LOSS: &str = "25.04";
+/// The first release with recipes of its own. What came before was configured by NeMo's launcher (NVIDIA/NeMo-Megatron-Launcher, 4550dc9f), whose
+/// `conf/config.yaml` keeps cuDNN's attention off.
+const OWN_RECIPES: &str = "24.12";
+/// Rows of the output layer from which the launcher's configurations fuse the loss: Llama 3 and Nemotron, not Llama 2 and GPT-3.
+const LARGE_VOCABULARY: u64 = 100_000;
+/// Hidden size from which they hide no tensor-parallel communication: GPT-3 175B and Nemotron-4 340B, while Llama 2 70B does.
+const LARGE_HIDDEN: u64 = 12_288;
 
 /// NeMo's performance recipes: gradients are summed in bf16, tensor-parallel communication hides.
-pub(crate) fn recipe(precision: &'static str, release: u32) -> Recipe {
-    Recipe {
+pub(crate) fn recipe(model: &Architecture, precision: &'static str, release: u32) -> Recipe {
+    let recipe = Recipe {
         name: "performance recipes".to_owned(),
         source: "NVIDIA/NeMo, scripts/performance",
         graphs: Some(CudaGraphs::None),
@@ -21,5 +29,18 @@ pub(crate) fn recipe(precision: &'static str, release: u32) -> Recipe {
         loss: Some(if release < number(TE_LOSS) { CrossEntropy::Native } else { CrossEntropy::Te }),
         low_gather: precision != "bf16",
         ..Recipe::default()
+    };
+    if release >= number(OWN_RECIPES) {
+        return recipe;
+    }
+    Recipe {
+        name: "configurations of the launcher".to_owned(),
+        source: "NVIDIA/NeMo-Megatron-Launcher, launcher_scripts/conf",
+        overlap_tp: model.hidden_size < LARGE_HIDDEN && model.moe.is_none(),
+        loss: (model.vocab_size >= LARGE_VOCABULARY).then_some(CrossEntropy::Native),
+        attention: Some(AttentionBackend::Flash),
+        // No pretraining configuration sets `fp8_params`.
+        low_gather: false,
+        ..recipe
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::plan::Plan;
 use crate::settings::OptimizerKind;
+use crate::software::Named;
 use crate::units::{Dtype, LowPrecision};
 
 /// Types of the state of one element.
@@ -48,10 +49,13 @@ pub(crate) fn state_types(plan: &Plan, kind: OptimizerKind) -> StateTypes {
         true => (optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype),
         false => (Dtype::Fp32, wide, wide),
     };
-    // With bf16 weights an fp32 master keeps only the lower half, which the weights lack (`store_param_remainders`).
+    // With bf16 weights an fp32 master keeps only the lower half, which the weights lack (`store_param_remainders`): TransformerEngine's
+    // optimizer, and the one that NeMo had before Megatron-Core's.
+    let halves = optimizer.precision_aware
+        || (optimizer.distributed && plan.software.named.is_some_and(Named::keeps_lower_halves));
     let remainder = as_said
         && two_bytes
-        && optimizer.precision_aware
+        && halves
         && master == Dtype::Fp32
         && !training.fp8_param_gather
         && !core_keeps_master(plan);

@@ -105,12 +105,20 @@ pub struct Constant {
     pub meaning: Option<String>,
     /// Where the value comes from.
     pub source: Option<String>,
+    /// Whether likely ranges stand on steps that it decides, though it was not fitted to them.
+    #[serde(default)]
+    pub stands: bool,
 }
 
 impl Constant {
     /// Whether measured rows decide it.
     pub(crate) fn is_fitted(&self) -> bool {
         self.meaning.is_none()
+    }
+
+    /// Whether measured rows say how far off it is.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.is_fitted() || self.stands
     }
 }
 
@@ -173,11 +181,11 @@ impl Table {
         self.constants.iter().map(|constant| constant.value).collect()
     }
 
-    /// The constants that hold for a GPU under a profile.
+    /// The constants that hold for a GPU under a profile, with this kernel of attention.
     ///
     /// # Errors
     /// The role or constant that the data file lacks.
-    pub fn choose(&self, gpu: &Gpu, profile: &Profile) -> Result<Chosen, String> {
+    pub fn choose(&self, gpu: &Gpu, profile: &Profile, attention: &str) -> Result<Chosen, String> {
         let mut chosen = [0; ROLES];
         for &role in ConstantRole::ALL {
             let named = match role {
@@ -192,9 +200,9 @@ impl Table {
             let named = named.ok_or_else(|| format!("no constant for `{}`", role.name()))?;
             // Looked up for every plan that is estimated, and few names have something that stands for another word.
             let named = match named.contains('{') {
-                true => Cow::Owned(
-                    named.replace("{kernel}", &profile.attention).replace("{chip}", gpu.generation.name()),
-                ),
+                true => {
+                    Cow::Owned(named.replace("{kernel}", attention).replace("{chip}", gpu.generation.name()))
+                }
                 false => Cow::Borrowed(named),
             };
             let at = self.constants.iter().position(|constant| constant.name == named);

@@ -9,6 +9,7 @@ use super::machine::{Machine, Numbers};
 use super::setup::{Inputs, Setup, SoftwareFacts};
 use super::shape::ModelShape;
 use super::stages::Stages;
+use crate::cluster::Generation;
 use crate::layout::Reshard;
 use crate::layout::Strides;
 use crate::model::Activation;
@@ -201,6 +202,11 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
         || (Setting::is_counted("training.implementation", runtime)
             && training.implementation == Implementation::Local);
     facts.unfused |= unfused;
+    // FlashAttention 2, none of whose kernels is Hopper's own (FlashAttention-3's paper), where cuDNN's would be chosen.
+    let older = training.attention_backend == AttentionBackend::Flash;
+    if facts.attention == "te" && older && plan.cluster.gpu.generation == Generation::Hopper {
+        facts.attention = "flash";
+    }
     if runtime.overlaps_tensor_parallel_as_said {
         facts.overlap_tp |= training.overlap.tp || hides_where_possible(plan);
     }
@@ -324,5 +330,32 @@ mod tests {
             table().values()[table().constants.iter().position(|one| one.name == "memory_share").unwrap()];
         let expected = elements * bytes / (3350e9 * share);
         assert!((more / expected - 1.0).abs() < 1e-6, "{more} {expected}");
+    }
+
+    /// Seconds of attention on a GPU with this setting and framework.
+    fn attention(gpu: &str, backend: Option<&str>, framework: &str) -> f64 {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": gpu, "nodes": 1},
+            "training": {"global_batch_size": 8, "seq_len": 8192, "attention_backend": backend},
+            "software": {"framework": framework}});
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+        setup(&plan).unwrap().predict(&table().values()).parts.attention
+    }
+
+    #[test]
+    fn flash_attention_2_is_slower_than_cudnns_on_hopper() {
+        let value = |name: &str| table().constants.iter().find(|one| one.name == name).unwrap().value;
+        let ratio = |gpu: &str, framework: &str| {
+            attention(gpu, Some("flash"), framework) / attention(gpu, Some("fused"), framework)
+        };
+        let hopper = value("attention_te_hopper") / value("attention_flash_hopper");
+        for framework in ["megatron-lm core_v0.19", "bridge 26.08", "nemo 25.02"] {
+            // Clocks rise a little while less multiplies.
+            assert!((ratio("h100-sxm", framework) / hopper - 1.0).abs() < 0.02, "{framework}");
+        }
+        assert!((ratio("a100-80gb-sxm", "megatron-lm core_v0.19") - 1.0).abs() < 1e-9);
+        // NeMo's launcher kept cuDNN's off.
+        let launcher = attention("h100-sxm", None, "nemo 24.07");
+        assert_eq!(launcher, attention("h100-sxm", Some("flash"), "nemo 24.07"));
+        assert!(launcher > 1.5 * attention("h100-sxm", None, "nemo 24.12"));
     }
 }

@@ -101,6 +101,8 @@ pub struct Inputs<'a> {
 pub struct SoftwareFacts<'a> {
     /// Whose constants.
     pub profile: &'a Profile,
+    /// Kernel of attention: unfused, fa2, te, or flash for FlashAttention 2 on Hopper instead of cuDNN's.
+    pub attention: &'a str,
     /// Attention writes its scores to memory.
     pub unfused: bool,
     /// CUDA graphs.
@@ -130,6 +132,7 @@ impl<'a> SoftwareFacts<'a> {
         let has = |what: &str| overlaps.iter().any(|one| one == what);
         SoftwareFacts {
             profile,
+            attention: &profile.attention,
             unfused: profile.attention == "unfused",
             graphs: match profile.graphs.as_deref() {
                 Some("scoped") => CudaGraphs::Scoped,
@@ -309,7 +312,7 @@ impl Setup {
                 factors: super::calibrated::NO_FACTORS,
             },
             numbers: inputs.numbers,
-            chosen: table.choose(inputs.gpu, facts.profile)?,
+            chosen: table.choose(inputs.gpu, facts.profile, facts.attention)?,
             split: inputs.split(),
             options: inputs.options(),
             pipe: inputs.pipe(),

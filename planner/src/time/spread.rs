@@ -254,7 +254,7 @@ fn unmeasured(plan: &Plan, setup: &Setup) -> Option<(&'static str, &'static Cons
         let at = setup.chosen.get(role as usize)?;
         table().constants.get(usize::from(*at))
     });
-    let mut assumed = chosen.filter(|constant| !constant.is_fitted());
+    let mut assumed = chosen.filter(|constant| !constant.is_measured());
     Some((profile(plan)?.name.as_str(), assumed.next()?))
 }
 
