@@ -1,5 +1,5 @@
 //! Published tables whose file says each row's plan itself: what all rows have in common, and columns that are named by fields of plan files
-//! (`training/micro_batch_size`). Nothing is fitted to them.
+//! (`training/micro_batch_size`, `runtime`). Nothing is fitted to them.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,8 @@ fn plan(row: &Row<'_>, fields: &Map<String, Value>, file: &Value) -> Result<Valu
     let mut plan = file.get("plan").cloned().ok_or("no `plan`")?;
     let model = file.get("models").and_then(|all| all.get(row.text("model")));
     plan["model"] = model.cloned().ok_or_else(|| format!("`{}` is not in `models`", row.text("model")))?;
-    for (name, value) in fields.iter().filter(|(name, value)| name.contains('/') && !value.is_null()) {
+    let says = |name: &str| name.contains('/') || name == "runtime";
+    for (name, value) in fields.iter().filter(|(name, value)| says(name) && !value.is_null()) {
         // Of nothing, an index makes an object.
         let field = name.split('/').fold(&mut plan, |part, name| &mut part[name]);
         *field = value.clone();
@@ -34,8 +35,21 @@ mod tests {
     use crate::asked::{Detail, list, source};
     use crate::{BUNDLED, Dataset, plan_of, score};
 
-    const TABLES: [&str; 5] =
-        ["automodel_h100", "bigscience_a100", "fms_fsdp", "internevo_7b", "nemo_dgxc_2025"];
+    const TABLES: [&str; 13] = [
+        "automodel_h100",
+        "bigscience_a100",
+        "flagperf_megatron",
+        "fms_fsdp",
+        "gpu_recipes_2024",
+        "internevo_7b",
+        "megascale_2024",
+        "moe_model_zoo",
+        "moe_parallel_folding",
+        "narayanan_2021",
+        "nemo_2024",
+        "nemo_dgxc_2025",
+        "torchtitan_2024",
+    ];
 
     fn text(name: &str) -> &'static str {
         BUNDLED.iter().find(|(known, _)| *known == name).unwrap().1
@@ -89,5 +103,21 @@ mod tests {
     fn most_of_automodels_runs_are_told_that_they_fit() {
         let [steps, ranges] = scored("automodel_h100", "as run");
         assert!(told_no(&steps) <= 4 && ranges.equal == ranges.n, "{steps:#?}");
+    }
+
+    #[test]
+    fn mixtures_under_megatron_core_on_up_to_1_024_gpus_are_predicted() {
+        let [steps, ranges] = scored("moe_parallel_folding", "as run");
+        assert!(steps.median_abs_err < 0.07 && steps.p90_abs_err < 0.2, "{steps:#?}");
+        assert!(ranges.equal as f64 >= 0.85 * ranges.n as f64 && told_no(&steps) == 0, "{steps:#?}");
+    }
+
+    #[test]
+    fn steps_of_nemo_with_flash_attention_are_predicted() {
+        let [steps, ranges] = scored("nemo_2024", "as typed");
+        assert!(steps.median_abs_err < 0.06 && steps.p90_abs_err < 0.2, "{steps:#?}");
+        assert!(ranges.equal as f64 >= 0.75 * ranges.n as f64 && told_no(&steps) <= 2, "{steps:#?}");
+        let [steps, _] = scored("flagperf_megatron", "as run");
+        assert!(steps.median_abs_err < 0.06 && told_no(&steps) == 0, "{steps:#?}");
     }
 }

@@ -80,7 +80,7 @@ const NAMED: &[Detail] = &[Detail::Typed, Detail::Unnamed, Detail::Run];
 const PROFILED: &[Detail] = &[Detail::Typed, Detail::Run];
 
 /// The sources, by name.
-pub(super) const SOURCES: [Source; 18] = [
+pub(super) const SOURCES: [Source; 26] = [
     // Too few of each kind of model to say how far off others are, on kernels of which no other row says anything.
     Source { name: "automodel_h100", details: PROFILED, fitted: false, stands: false, read: tables::asked },
     // What is recomputed and how state is split is in its text for all rows.
@@ -91,8 +91,11 @@ pub(super) const SOURCES: [Source; 18] = [
         stands: true,
         read: tables::asked,
     },
+    // Megatron-LM has no recipes: with its name and without it a plan is the same. So of the sources below that name it.
+    Source { name: "flagperf_megatron", details: PROFILED, fitted: false, stands: true, read: tables::asked },
     // Its framework is none of those that plans name, and what is recomputed is a column of its table.
     Source { name: "fms_fsdp", details: &[Detail::Run], fitted: false, stands: true, read: tables::asked },
+    Source { name: "gpu_recipes_2024", details: NAMED, fitted: false, stands: true, read: tables::asked },
     // A program that no profile stands for: told as Megatron-Core, whose runs its rows are not.
     Source {
         name: "internevo_7b",
@@ -161,6 +164,16 @@ pub(super) const SOURCES: [Source; 18] = [
         stands: true,
         read: readme::asked,
     },
+    // Micro batch, recomputation and network are assumed: its rows are an outside check.
+    Source { name: "megascale_2024", details: PROFILED, fitted: false, stands: false, read: tables::asked },
+    Source { name: "moe_model_zoo", details: PROFILED, fitted: false, stands: true, read: tables::asked },
+    Source {
+        name: "moe_parallel_folding",
+        details: PROFILED,
+        fitted: false,
+        stands: true,
+        read: tables::asked,
+    },
     Source {
         name: "nanotron_ultrascale_bench",
         details: PROFILED,
@@ -168,6 +181,15 @@ pub(super) const SOURCES: [Source; 18] = [
         stands: true,
         read: nanotron::asked,
     },
+    // What was recomputed is in its formula for all rows.
+    Source {
+        name: "narayanan_2021",
+        details: &[Detail::Run],
+        fitted: false,
+        stands: true,
+        read: tables::asked,
+    },
+    Source { name: "nemo_2024", details: NAMED, fitted: false, stands: true, read: tables::asked },
     Source { name: "nemo_dgxc_2025", details: NAMED, fitted: false, stands: true, read: tables::asked },
     // A row prints no more than what is typed.
     Source {
@@ -178,6 +200,14 @@ pub(super) const SOURCES: [Source; 18] = [
         read: scaling::asked,
     },
     Source { name: "simumax_results", details: NAMED, fitted: true, stands: true, read: megatron::simumax },
+    // What is recomputed is a column of its tables.
+    Source {
+        name: "torchtitan_2024",
+        details: &[Detail::Run],
+        fitted: false,
+        stands: true,
+        read: tables::asked,
+    },
     Source {
         name: "torchtitan_benchmarks",
         details: EVERY,
