@@ -139,6 +139,15 @@ impl Verify {
         if planner::finding::has_error(&limits) {
             return Err(Failure::Findings(limits).into());
         }
+        if plan.runtime != small.runtime && !plan.runtime.facts().is_workers_own {
+            notice(&match plan.executed().runtime == Some(small.runtime) {
+                true => plan.compared_with(),
+                false => format!(
+                    "The worker would run the plan as {}; its twin's sizes are none that it can run so, and the twin is native",
+                    plan.runtime.name()
+                ),
+            });
+        }
         for Scaled { field, from, to } in &scaled {
             notice(&format!("scaled {field}: {from} -> {to}"));
         }

@@ -123,13 +123,22 @@ impl Attempt {
     }
 }
 
+/// Where a file says that an attempt ends.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    line: u64,
+    stamp: Option<Stamp>,
+    /// Whether its processes have ended by then; else Slurm is about to end them, and they may have last words.
+    is_over: bool,
+}
+
 /// All attempts that files tell of.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     /// Parts of the file that is being read, each with its first line.
     parts: Vec<(u64, Attempt)>,
-    /// Where that file says that the job ends here, and when.
-    ended: Option<(u64, Option<Stamp>)>,
+    /// Where that file says that the attempt ends here.
+    ended: Option<Ended>,
     /// The attempt that its name speaks of, from 0.
     named: Option<usize>,
     /// Attempts in their order, of files that tell them apart.
@@ -180,10 +189,11 @@ impl Attempts {
         &mut self.parts[at].1
     }
 
-    /// Looks at a line with its time: another attempt begins with it where Slurm ended the job before, and either its time is
-    /// later than any last word, or steps of training stand between.
-    pub(super) fn line(&mut self, number: u64, stamp: Option<Stamp>, before: &[u8]) {
-        let Some((line, at)) = self.ended else { return };
+    /// Looks at a line with its time: another attempt begins with it where one has ended before, and nobody of that one is left to
+    /// write, its time is later than any last word, or steps of training stand between.
+    pub(super) fn line(&mut self, number: u64, stamp: Option<Stamp>, before: &[u8], text: &str) {
+        let Some(Ended { line, stamp: at, is_over }) = self.ended else { return };
+        let of_slurm = text.contains("slurmstepd") || text.contains("srun: ");
         let is_later = |stamp: Stamp| {
             at.is_some_and(|at| {
                 at.order(stamp).is_lt() && at.seconds_until(stamp).is_none_or(|passed| passed >= LAST_WORDS)
@@ -194,21 +204,36 @@ impl Attempts {
             let lines = before.trim_ascii_end().rsplit(|&byte| byte == b'\n').take(between);
             lines.into_iter().any(|line| progress::is_step(&clean(&line[..line.len().min(1024)])))
         };
-        let begins = stamp.or_else(|| stamp_above(before)).is_some_and(is_later) || trained();
-        if begins && self.parts.len() < MOST_ATTEMPTS {
-            // Steps since then are of the new attempt already.
-            self.parts.push((line + 1, Attempt::default()));
-            self.ended = None;
+        if is_over && !of_slurm || stamp.or_else(|| stamp_above(before)).is_some_and(is_later) || trained() {
+            self.begin();
         }
     }
 
-    /// Takes Slurm's word that the job ends with this line, if it is that.
-    pub(super) fn slurm(&mut self, number: u64, stamp: Option<Stamp>, text: &str) {
+    /// Looks at what ends a process by itself and has no time: once Slurm has ended a job, that is of the next attempt.
+    pub(super) fn cause(&mut self, stamp: Option<Stamp>) {
+        if stamp.is_none() && self.ended.is_some() {
+            self.begin();
+        }
+    }
+
+    fn begin(&mut self) {
+        if let Some(Ended { line, .. }) = self.ended.take_if(|_| self.parts.len() < MOST_ATTEMPTS) {
+            // Steps since then are of the new attempt already.
+            self.parts.push((line + 1, Attempt::default()));
+        }
+    }
+
+    /// Takes somebody's word that the attempt ends with this line, if it is that: Slurm's of the job, torchrun's of its workers, or
+    /// that of a script of ours, which it ends with.
+    pub(super) fn end(&mut self, line: u64, stamp: Option<Stamp>, text: &str) {
         let of_job =
             text.contains(" JOB ") && (text.contains("CANCELLED AT") || text.contains("REQUEUED AT"));
         let why = ["DUE TO JOB REQUEUE", "DUE TO PREEMPTION", "DUE TO NODE FAILURE"];
-        if of_job || why.iter().any(|why| text.contains(why)) {
-            self.ended.get_or_insert((number, stamp));
+        let is_over = text.contains("will restart worker group")
+            || (text.contains(" steps are saved in ") && text.contains("scontrol requeue"));
+        if is_over || of_job || why.iter().any(|why| text.contains(why)) {
+            self.now();
+            self.ended.get_or_insert(Ended { line, stamp, is_over }).is_over |= is_over;
         }
     }
 

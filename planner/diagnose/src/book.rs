@@ -307,7 +307,10 @@ impl Book {
                 best = Some((role, ready.cause, weight));
             }
         }
-        if let Some((_, cause, weight)) = best {
+        if let Some((role, cause, weight)) = best {
+            if role == Role::Root && weight > Weight::Weak {
+                self.attempts.cause(line.stamp);
+            }
             let id = SCANNER.causes[usize::from(cause)].id;
             if id == "nccl-timeout" {
                 self.note_waiting(line, text);
@@ -403,8 +406,8 @@ impl Listener for Book {
             origin = origin.or(&file.origin);
         }
         let stamp = stamp_in(&head).or_else(|| stamp_in(&text));
-        self.attempts.line(found.number, stamp, found.before);
-        self.attempts.slurm(found.number, stamp, &text);
+        self.attempts.line(found.number, stamp, found.before, &text);
+        self.attempts.end(found.number, stamp, &text);
         let line = Line { file, number: found.number, origin, stamp, before: found.before };
         if ENQUEUED.iter().any(|words| text.contains(words)) && line.origin.rank.is_some() {
             self.note_waiting(&line, &text);

@@ -119,7 +119,7 @@ pub(super) fn of_elastic(line: &str) -> Option<ProcessEnd> {
 }
 
 /// Reads DeepSpeed's `[..., '--local_rank=3', ...] exits with return code = -9`, Lightning's `[rank: 1] Child process with
-/// PID 12 terminated with code 1` and torch.multiprocessing's `-- Process 3 terminated with the following error`.
+/// PID 12 terminated with code 1`, Shardplan's `Rank 1 was ended by signal 9` and torch.multiprocessing's `-- Process 3 terminated with the following error`.
 pub(super) fn of_others(line: &str) -> Option<ProcessEnd> {
     if let Some((command, rest)) = line.split_once("exits with return code = ") {
         let local = command.rsplit_once("--local_rank=").or_else(|| command.rsplit_once("--local-rank="));
@@ -131,6 +131,13 @@ pub(super) fn of_others(line: &str) -> Option<ProcessEnd> {
         let code = signed(rest.strip_prefix(" terminated with code ")?)?;
         let rank = super::origin::rank_in_text(before);
         return Some(ended(Origin { rank, pid: Some(pid), ..Origin::default() }, code, "Lightning"));
+    }
+    if let Some((before, rest)) = line.split_once(" was ended by signal ")
+        && let Some((_, rank)) = before.rsplit_once("Rank ")
+    {
+        let (rank, signal) = (digits(rank)?.0, digits(rest)?.0);
+        let origin = Origin { rank: Some(rank), ..Origin::default() };
+        return Some(ended(origin, 128 + signal.min(127), "shardplan"));
     }
     let (_, rest) = line.split_once("-- Process ")?;
     let (rank, rest) = digits(rest)?;
@@ -246,5 +253,8 @@ mod tests {
         let end = of_elastic("failed (exitcode: -6) local_rank: 3 (pid: 3139623) of binary: python")
             .expect("an end");
         assert_eq!((end.origin.local_rank, end.code), (Some(3), Some(134)));
+        let end = of_others("Rank 1 was ended by signal 9 (SIGKILL): somebody killed it").expect("an end");
+        assert_eq!((end.origin.rank, end.code), (Some(1), Some(137)));
+        assert_eq!(of_others("who was ended by signal x"), None);
     }
 }

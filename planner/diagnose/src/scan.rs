@@ -10,7 +10,7 @@ use super::causes::{self, Cause, Sign};
 use super::pattern::Pattern;
 
 /// What lines are read for besides the signs of causes.
-const READ_FOR: [&str; 20] = [
+const READ_FOR: [&str; 23] = [
     // Exceptions, whose class may be anybody's.
     "Error:",
     "Exception:",
@@ -33,6 +33,10 @@ const READ_FOR: [&str; 20] = [
     "last enqueued work:",
     "last enqueued NCCL work:",
     "Last enqueued NCCL work:",
+    // Ends of attempts, and Shardplan's own word on a rank.
+    " steps are saved in ",
+    "will restart worker group",
+    " was ended by signal ",
 ];
 
 /// One sign, ready to be looked for.

@@ -148,7 +148,7 @@ fn the_last_attempt_is_told_and_earlier_ones_are_named() {
     let disk = raised("OSError: [Errno 28] No space left on device");
     let cause = |text: &str| of(text, None).verdicts[0].cause.clone();
     let ends: Vec<(&str, String)> = [&memory, &access, &disk].map(|end| (end.as_str(), cause(end))).to_vec();
-    for (has_steps, has_times) in [(true, true), (true, false), (false, true)] {
+    for (has_steps, has_times) in [(true, true), (true, false), (false, true), (false, false)] {
         for order in [[0, 1, 2], [2, 1, 0], [1, 1, 0], [0, 0, 0]] {
             let text = requeued(&order.map(|at: usize| ends[at].0), has_steps, has_times);
             let answer = of(&text, None);
@@ -194,6 +194,56 @@ fn last_words_after_a_requeue_are_of_the_attempt_that_ended() {
         false,
     );
     assert!(of(&text, None).found);
+}
+
+/// What ends an attempt by its own word: our scripts' last line, torchrun's restart, Slurm's preemption and node failure.
+#[test]
+fn ends_of_attempts_are_known_by_who_says_them() {
+    let memory = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
+    let disk =
+        "[rank1]: Traceback (most recent call last):\n[rank1]: OSError: [Errno 28] No space left on device\n";
+    let script = "0 of 20 steps are saved in /r/slurm-7. To go on: scontrol requeue 7, or later SHARDPLAN_RESUME=slurm-7 sbatch ...\n\
+                  sacct -j 7 --format=JobID,State\n";
+    let elastic = "failed (exitcode: 1) local_rank: 3 (pid: 12) of binary: python\n\
+                   [default] Worker group FAILED. 1/1 attempts left; will restart worker group\n";
+    let preempted = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T10:05:00 DUE TO PREEMPTION ***\n\
+                     torch.distributed.elastic.multiprocessing.api.SignalException: Process 88 got signal: 15\n\
+                     srun: error: n1: tasks 0-7: Terminated\n";
+    let of_node =
+        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T10:05:00 DUE TO NODE FAILURE ***\n";
+    for (end, told) in [
+        (script, "cuda-oom"),
+        (elastic, "cuda-oom"),
+        (preempted, "slurm-preempted"),
+        (of_node, "slurm-node-failure"),
+    ] {
+        let first = if told == "cuda-oom" { memory } else { "" };
+        let text = format!(
+            "{first}srun: error: n7: task 3: Exited with exit code 1\n{end}{disk}srun: error: n7: task 1: Exited with exit code 1\n"
+        );
+        let answer = of(&text, None);
+        let (cause, culprit) = (&answer.verdicts[0].cause, &answer.verdicts[0].culprit);
+        assert_eq!((cause.as_str(), culprit.rank), ("disk-full", Some(1)), "{text}");
+        assert_eq!(answer.exit.and_then(|end| end.origin.rank), Some(1), "{text}");
+        let earlier: Vec<&str> = answer.earlier.iter().map(|one| one.cause.as_str()).collect();
+        assert_eq!(earlier, [told], "{text}");
+        // And where nothing comes behind it, it is of the last.
+        assert!(of(&format!("{first}{end}"), None).earlier.is_empty());
+    }
+}
+
+/// Who ended before training went on is not who ended it.
+#[test]
+fn an_end_that_training_went_on_after_is_nobodys() {
+    let steps = |from: u64| -> String {
+        (from..from + 5).map(|step| format!("iteration {step}/ 100 | lm loss: 2.0\n")).collect()
+    };
+    let timeout = "[rank5]:[E1120 11:10:33.1 ProcessGroupNCCL.cpp:616] [Rank 5] Watchdog caught collective operation timeout: \
+                   WorkNCCL(SeqNum=812, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.\n\
+                   srun: error: n7: task 5: Aborted (core dumped)\n";
+    let text = format!("{}srun: error: n7: task 3: Exited with exit code 1\n{}{timeout}", steps(0), steps(5));
+    let end = of(&text, None).exit.expect("an end");
+    assert_eq!((end.origin.rank, end.code), (Some(5), Some(134)));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use super::against_plan;
 use super::answer::{Answer, Earlier, LookedAt, LookedAtFile, Part, Sure, Verdict};
 use super::attempt::{Attempt, Seen};
-use super::book::{Book, Key};
+use super::book::{Book, Key, Moment};
 use super::causes::{Role, Weight};
 use super::exits::ProcessEnd;
 use super::origin::Origin;
@@ -286,13 +286,20 @@ fn was_survived(looked: &Looked, candidate: &Candidate) -> bool {
     let (file, line) = candidate.seen.last;
     let Some(file) = looked.attempt.progress.get(&file) else { return false };
     let went_on = file.steps[0] > line;
-    let ended_well = file.done.is_some_and(|done| done > line) && looked.attempt.ends.is_empty();
+    let ended_well = file.done.is_some_and(|done| done > line) && ends(looked).next().is_none();
     (went_on && !is_numbers) || ended_well
+}
+
+/// Ends of processes that training did not go on after.
+fn ends<'a>(looked: &'a Looked) -> impl Iterator<Item = &'a (ProcessEnd, Moment)> {
+    looked.attempt.ends.iter().filter(|(_, moment)| {
+        looked.attempt.progress.get(&moment.file).is_none_or(|file| file.steps[0] <= moment.line)
+    })
 }
 
 /// The first process that ended on its own.
 fn first_end(looked: &Looked) -> Option<ProcessEnd> {
-    let own = looked.attempt.ends.iter().filter(|(end, _)| !end.was_told()).min_by(|one, two| {
+    let own = ends(looked).filter(|(end, _)| !end.was_told()).min_by(|one, two| {
         // Aborting is mostly what NCCL's watchdog does once another rank is gone.
         let aborted = |end: &ProcessEnd| end.code == Some(134);
         aborted(&one.0).cmp(&aborted(&two.0)).then(one.1.order(two.1))
@@ -305,11 +312,11 @@ fn first_end(looked: &Looked) -> Option<ProcessEnd> {
         }
         (Some(root), _) => root,
         (None, Some(own)) => own,
-        (None, None) => looked.attempt.ends.first()?,
+        (None, None) => ends(looked).next()?,
     };
     let mut end = chosen.0.clone();
     // torchrun's line of one process lacks the rank that its block has.
-    if let Some((same, _)) = looked.attempt.ends.iter().find(|(other, _)| {
+    if let Some((same, _)) = ends(looked).find(|(other, _)| {
         other.origin.pid.is_some() && other.origin.pid == end.origin.pid && other.origin.rank.is_some()
     }) {
         end.origin = end.origin.or(&same.origin);
@@ -361,7 +368,7 @@ fn verdict(
     {
         culprit = culprit.or(&end.origin);
     } else if let Some((end, _)) =
-        looked.attempt.ends.iter().find(|(end, _)| culprit.rank.is_some() && end.origin.rank == culprit.rank)
+        ends(looked).find(|(end, _)| culprit.rank.is_some() && end.origin.rank == culprit.rank)
     {
         culprit = culprit.or(&end.origin);
     }

@@ -53,8 +53,13 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
                 parameter.module,
                 Module::Attention | Module::Mlp | Module::Expert | Module::SharedExpert
             );
-            // Convolutions of recurrent mixers are no matrices of TransformerEngine's.
-            if !quantized || parameter.shape.len() < 2 || !parameter.decays || parameter.is_convolution() {
+            // Convolutions of recurrent mixers are no matrices of TransformerEngine's, and a gate of one row is multiplied by torch.
+            if !quantized
+                || parameter.shape.first() == Some(&1)
+                || parameter.shape.len() < 2
+                || !parameter.decays
+                || parameter.is_convolution()
+            {
                 continue;
             }
             let mut local = parameter.shape.clone();
