@@ -15,15 +15,10 @@ const PRODUCT_TEMPORARIES: Quantity = Quantity::of(3);
 /// The load factor is at most a few; thousandths keep it exact and the same on every platform.
 const LOAD_PARTS: Quantity = Quantity::of(1000);
 
-/// Te: tokens that reach the experts of the busiest rank. A capacity bounds them; padded to it they are exactly that.
+/// Te: tokens that reach the experts of the busiest rank.
 pub(super) fn routed_tokens(at: &PlanTerms<'_>) -> Quantity {
     let Some(moe) = &at.plan.model.moe else { return Quantity::ZERO };
-    let training = &at.plan.training.moe;
-    let load = match training.capacity_factor {
-        Some(capacity) if training.pad_to_capacity => capacity,
-        Some(capacity) => capacity.min(training.load_imbalance),
-        None => training.load_imbalance,
-    };
+    let load = at.plan.training.moe.load();
     let load = Quantity::floor(load.clamp(0.0, 1e6) * LOAD_PARTS.float());
     let chosen =
         at.local * Quantity::from(moe.top_k) * Quantity::from(at.plan.layout.etp) * load / LOAD_PARTS;

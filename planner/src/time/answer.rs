@@ -285,6 +285,35 @@ mod tests {
                "training": training})
     }
 
+    /// Tokens that experts are padded to are multiplied and sent, and those that are dropped are not.
+    #[test]
+    fn a_capacity_is_as_many_tokens_in_time_as_in_memory() {
+        let of = |moe: Value| {
+            let answer = answer(&plan(
+                "h200",
+                json!({}),
+                json!({"ep": 8}),
+                json!({"micro_batch_size": 2, "moe": moe}),
+            ));
+            let parts = answer.time.expect("seconds").breakdown;
+            let peak = answer.memory.expect("bytes").rank_classes[0].peak_allocated_bytes;
+            (parts.matrix_products, parts.expert_parallel, peak)
+        };
+        let padded = |capacity: f64| {
+            of(json!({"capacity_factor": capacity, "pad_to_capacity": true, "load_imbalance": 1.0}))
+        };
+        let (plain, one, two, four) =
+            (of(json!({"load_imbalance": 1.0})), padded(1.0), padded(2.0), padded(4.0));
+        assert_eq!((plain.0, plain.1), (one.0, one.1));
+        for (less, more) in [(&one, &two), (&two, &four)] {
+            assert!(less.0 < more.0 && less.1 < more.1 && less.2 < more.2, "{less:?} {more:?}");
+        }
+        let loaded = of(json!({"load_imbalance": 2.0}));
+        assert_eq!((loaded.0, loaded.1), (two.0, two.1));
+        let dropped = of(json!({"capacity_factor": 0.5, "load_imbalance": 1.0}));
+        assert!(dropped.0 < plain.0 && dropped.1 < plain.1 && dropped.2 < plain.2, "{dropped:?}");
+    }
+
     #[test]
     fn the_breakdown_sums_to_the_step_for_every_runtime_and_gpu() {
         for gpu in crate::cluster::gpus() {

@@ -144,7 +144,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         low_attention: training.fp8_attention && training.low_precision.is_some(),
         low_head: training.fp8_output && low,
         squares_apart: squares_apart(plan),
-        imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),
+        imbalance: training.moe.load().clamp(0.0, 1e6),
         frozen: false,
         gathered_share: match runtime.low_precision_by_torchao && numbers == Numbers::Fp8 {
             true => FLOAT8_GATHERED,

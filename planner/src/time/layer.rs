@@ -41,7 +41,7 @@ pub struct LayerSplit {
     pub ep_group: GroupSize,
     /// Expert tensor parallel.
     pub etp_group: GroupSize,
-    /// Tokens of the busiest expert rank over the mean.
+    /// Tokens of the busiest expert rank over the mean; below 1 where the others are dropped.
     pub imbalance: f64,
 }
 
@@ -478,8 +478,8 @@ impl Work<'_> {
         };
         let exposed = if self.options.overlap_ep { self.machine.of(ConstantRole::ExposedEp) } else { 1.0 };
         let tensor = self.machine.gather(split.etp_group, 2.0 * here * width);
-        both.forward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
-        both.backward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
+        both.forward.ep += exposed * 2.0 * (one_way * split.imbalance + tensor);
+        both.backward.ep += exposed * 2.0 * (one_way * split.imbalance + tensor);
         let mut beside = Both::default();
         if let Some(shared) = shared {
             beside = self.matrices(kind, |matrix| matrix.module == Module::SharedExpert);

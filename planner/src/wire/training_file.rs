@@ -462,3 +462,14 @@ plan_part! {
         pub permute_fusion: Option<bool> as bool = off().at(Part::Experts, "Fused sorting").given(Given::Experts).trained(),
     }
 }
+
+impl MoeTraining {
+    /// Tokens that reach the experts of the busiest rank, over the mean. A capacity bounds them; padded to it they are exactly that.
+    pub fn load(&self) -> f64 {
+        match self.capacity_factor {
+            Some(capacity) if self.pad_to_capacity => capacity,
+            Some(capacity) => capacity.min(self.load_imbalance),
+            None => self.load_imbalance,
+        }
+    }
+}
