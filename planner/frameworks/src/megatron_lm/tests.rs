@@ -391,7 +391,16 @@ fn a_hybrid_is_written_as_it_is_read() {
         }
     }
     assert!(checked > 8 && with_modules > 1, "{checked}, {with_modules}");
-    // A model whose layers are no letters is said to have no option.
+    // Delta nets in the place of attention are the other entry point's.
     let plan = model("qwen3-next-80b-a3b", |_| ());
     assert!(!is_hybrid(&plan));
+    let written = table().write(&plan);
+    assert!(written.missing.iter().all(|missing| missing.field != "model.pattern"), "{:?}", written.missing);
+    let of = |option: &str| {
+        written.options.iter().find(|(row, _)| row.option == option).map(|(_, word)| word.as_str())
+    };
+    assert_eq!(of("experimental-attention-variant"), Some("gated_delta_net"));
+    let frequency = of("linear-attention-freq").expect("layers");
+    assert!(frequency.starts_with("([1]*3+[0]*1+[1]*3+"), "{frequency}");
+    assert_eq!((of("linear-num-value-heads"), of("linear-num-key-heads")), (Some("32"), Some("16")));
 }

@@ -5,6 +5,7 @@
 
 mod attention;
 mod batch;
+mod delta;
 mod experts;
 mod hybrid;
 mod kernels;
@@ -55,6 +56,7 @@ pub fn table() -> Table {
             experts::EXPERTS,
             routing::ROUTING,
             model::LAYERS,
+            delta::ROWS,
             hybrid::HYBRID,
             layout::LAYOUT,
             layout::FSDP,

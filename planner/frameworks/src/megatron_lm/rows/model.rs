@@ -1,9 +1,10 @@
 //! What is trained: sizes, MLP, words, kinds of layers.
 
+use super::delta::{delta, of_layer};
 use super::hybrid::is_hybrid;
 use super::{ARGUMENTS, MODEL, on, row, says, unless, whole};
 use crate::Kind::{Alone, Asked, Beside, Flag, FlagOff, Follows, Number, Partly, Read, Real, Words};
-use crate::{Effect, Row};
+use crate::Row;
 use planner::model::{Activation, LayerKind, Mlp, Positions};
 use planner::plan::Plan;
 use planner::units::number;
@@ -11,9 +12,6 @@ use planner::units::number;
 const SIZE: &str = "sizes of the model: parameters and activations of every layer";
 const WORD: &str = "words, padded to a multiple for tensor parallelism";
 const MODULES: &str = "modules beside the loss: layers, logits and a softmax for each";
-const DELTA: Effect = Effect::Bytes(
-    "gated delta nets in place of attention; in deterministic mode what torch's own operators keep",
-);
 
 pub(super) const SIZES: &[Row] = &[
     row("decoder-num-layers", "model.num_layers", Read(&Number), ARGUMENTS).bytes(SIZE),
@@ -150,21 +148,22 @@ pub(super) const WORDS: &[Row] = &[
     row("padded-vocab-size", "", Asked(true), ARGUMENTS).bytes(WORD),
 ];
 
-fn kinds(plan: &Plan) -> Vec<LayerKind> {
+pub(super) fn kinds(plan: &Plan) -> Vec<LayerKind> {
     (0..plan.model.num_layers).map(|layer| plan.model.layer_kind(layer)).collect()
 }
 
-/// Whether all layers are attention of the same sizes with an MLP or experts.
-fn all_plain(plan: &Plan, kinds: &[LayerKind]) -> bool {
+/// Whether all layers are attention of the same sizes, or a gated delta net, with an MLP or experts.
+pub(super) fn all_plain(plan: &Plan, kinds: &[LayerKind]) -> bool {
     let same = |kind: &LayerKind| {
         let attention = plan.model.mixer(*kind).and_then(|mixer| mixer.attention());
         attention.is_some_and(|attention| attention.is_but_for_scores(&plan.model.attention))
+            || of_layer(plan, *kind).is_some()
     };
     kinds.iter().all(|kind| same(kind) && matches!(kind.mlp, Mlp::Dense | Mlp::Moe) && kind.ffn.is_none())
 }
 
 /// `([0]*3+[1]*58)`: an entry for each layer, 1 where it is so.
-fn listed(layers: impl Iterator<Item = bool>) -> String {
+pub(super) fn listed(layers: impl Iterator<Item = bool>) -> String {
     let mut terms: Vec<(bool, u64)> = Vec::new();
     for so in layers {
         match terms.last_mut() {
@@ -221,7 +220,9 @@ pub(super) const LAYERS: &[Row] = &[
         "model.pattern",
         |plan| {
             let why = "layers are attention with an MLP, or each a mixer, an MLP or experts by itself: it has no other kinds";
-            unless(!all_plain(plan, &kinds(plan)) && !is_hybrid(plan), why)
+            let deltas = kinds(plan).iter().any(|kind| of_layer(plan, *kind).is_some());
+            let told = is_hybrid(plan) || (all_plain(plan, &kinds(plan)) && deltas == delta(plan).is_some());
+            unless(!told, why)
         },
         "pretrain_gpt.py and pretrain_hybrid.py",
     ),
@@ -237,13 +238,6 @@ pub(super) const LAYERS: &[Row] = &[
     row("no-rope-freq", "model.pattern", Follows(unrotated), MODEL)
         .when(|plan| unrotated(plan).is_some() && !is_hybrid(plan))
         .no_bytes("which layers are rotated"),
-    row("experimental-attention-variant", "model.other_mixers", Asked(true), MODEL).has(DELTA),
-    row("linear-attention-freq", "model.pattern", Asked(true), MODEL).has(DELTA),
-    row("linear-num-key-heads", "model.other_mixers", Asked(true), MODEL).has(DELTA),
-    row("linear-num-value-heads", "model.other_mixers", Asked(true), MODEL).has(DELTA),
-    row("linear-key-head-dim", "model.other_mixers", Asked(true), MODEL).has(DELTA),
-    row("linear-value-head-dim", "model.other_mixers", Asked(true), MODEL).has(DELTA),
-    row("linear-conv-kernel-dim", "model.other_mixers", Asked(true), MODEL).has(DELTA),
     row("mtp-num-layers", "model.mtp_layers", Number, MODEL).when(has_modules).usual("0").bytes(MODULES),
     row("mtp-num-layers", "training.mtp_layers", Read(&Number), MODEL).usual("0").bytes(MODULES),
     row(
