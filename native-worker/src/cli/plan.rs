@@ -42,9 +42,7 @@ impl PlanCommand {
     /// Writes the plan file and a summary; no when nothing fits.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let mut file = self.source.file()?;
-        // Who says a deadline wants it met.
-        let met = self.deadline_days.map(|_| Objective::Deadline);
-        file.objective = self.objective.or(met).or(file.objective);
+        file.objective = self.objective.or(file.objective);
         file.deadline_days = self.deadline_days.or(file.deadline_days);
         let mut axes: Vec<String> = match &file.choose {
             Some(choose) => choose.names().into_iter().map(str::to_owned).collect(),
@@ -81,7 +79,7 @@ impl PlanCommand {
         let memory = answer.memory.as_ref();
         let verdict = memory.map_or(Verdict::Invalid, |memory| memory.verdict);
         let first = sourced.answer.as_ref().and_then(|answer| answer.rows.first());
-        let late = first.and_then(|row| row.missed(file.objective.unwrap_or_default(), file.deadline_days));
+        let late = first.and_then(|row| row.missed(file.aim(), file.deadline_days));
         self.summary(&answer, &sourced, verdict, late);
         let holds = matches!(verdict, Verdict::Fits | Verdict::Tight) && late.is_none();
         Ok(if holds { Exit::Yes } else { Exit::No })

@@ -131,10 +131,12 @@ impl SearchCommand {
             Some(choice) => Request { only_first: false, ..choice.request },
             None => Request::new(file.clone()),
         };
-        // Who says a deadline wants it met.
-        let met = self.deadline_days.map(|_| Objective::Deadline);
-        request.objective = self.objective.or(met).unwrap_or(request.objective);
-        request.deadline_days = self.deadline_days.or(request.deadline_days);
+        let asked = PlanFile {
+            objective: self.objective.or(file.objective),
+            deadline_days: self.deadline_days.or(file.deadline_days),
+            ..PlanFile::default()
+        };
+        (request.objective, request.deadline_days) = (asked.aim(), asked.deadline_days);
         request.margin = self.margin;
         request.prices.extend(self.price.iter().flatten().map(|(gpu, price)| (gpu.clone(), *price)));
         // A row that the answer has keeps its number: fitting ones come first, so many, and then tight ones.

@@ -52,7 +52,7 @@ impl Choice {
             assumed.push("training.global_batch_size".to_owned());
         }
         let mut request = Request::new(base);
-        request.objective = file.objective.unwrap_or_default();
+        request.objective = file.aim();
         request.deadline_days = file.deadline_days;
         request.axes = open.axes(file, &plan);
         request.only_first = true;

@@ -514,6 +514,20 @@ fn a_number_of_nodes_with_few_divisors_is_told_of_its_neighbours() {
 }
 
 #[test]
+fn days_alone_are_a_deadline() {
+    let aim = |more: Value| {
+        let file = open("llama-3-8b", "h100-sxm", 2, more);
+        let request = Choice::of(&file).unwrap().unwrap().request;
+        (request.objective, request.deadline_days)
+    };
+    let training = json!({"train_tokens": 1e9});
+    assert_eq!(aim(json!({"training": training})), (Objective::Fastest, None));
+    assert_eq!(aim(json!({"training": training, "deadline_days": 30})), (Objective::Deadline, Some(30.0)));
+    let other = json!({"training": training, "deadline_days": 30, "objective": "cheapest"});
+    assert_eq!(aim(other), (Objective::Cheapest, Some(30.0)));
+}
+
+#[test]
 fn a_deadline_takes_the_cheapest_plan_that_meets_it() {
     let days_of = |plan: &PlanFile| {
         let seconds = estimate(plan).time.unwrap().step_seconds;

@@ -78,6 +78,11 @@ pub struct Remark {
 }
 
 impl PlanFile {
+    /// What is best by this file: its objective; without one a deadline to be met, where it says days for that.
+    pub fn aim(&self) -> Objective {
+        self.objective.or(self.deadline_days.map(|_| Objective::Deadline)).unwrap_or_default()
+    }
+
     /// The plan file that `value` holds.
     ///
     /// # Errors

@@ -61,7 +61,7 @@ pub fn LayoutSection() -> impl IntoView {
 fn Choosing() -> impl IntoView {
     let store = store();
     let chooses = Memo::new(move |_| store.said().choose.is_some());
-    let objective = Signal::derive(move || store.said().objective.unwrap_or_default().name().to_owned());
+    let objective = Signal::derive(move || store.said().aim().name().to_owned());
     let choose = move |name: String| {
         let found = Objective::ALL.into_iter().find(|objective| objective.name() == name);
         store.edit("objective", |plan| plan.objective = found);
