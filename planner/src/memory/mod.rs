@@ -49,7 +49,7 @@ pub(crate) use live::live_chunks;
 pub use native::ADDED_AT_ONCE;
 pub use outside::CONTEXT_BYTES;
 pub use parts::{LayerBytes, PARTS, SavedBytes, Saver};
-pub use phases::Phase;
+pub use phases::{Phase, SQUARED_AT_ONCE};
 pub use setting::{Kernel, PlanTerms};
 pub(crate) use sizing::disagreement;
 pub use sizing::sizing;
@@ -62,8 +62,8 @@ use ranks::{Rank, Sharded, StageState, sharded, sharded_ranks};
 use crate::plan::Plan;
 use crate::reduced::Nonuniform;
 use crate::settings::Strategy;
-use crate::shard;
 use crate::shard::fsdp::Placements;
+use crate::shard::{self, BufferShard};
 use crate::units::Quantity;
 use crate::wire::RankRole;
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass};
@@ -159,18 +159,21 @@ fn classes_by_units(kept: &Plan, computed: &Plan) -> Vec<RankClass> {
         let phases = fsdp2::phases_of_flat_units(&terms, kept, &native);
         return of_states(&|_| phases.clone());
     }
-    let updated = shard::unit_buffers(kept, &native).map_or(0, |own| {
-        let buffers = own.shards.buffers;
-        let part = |shard: &shard::ParamShard| {
-            shard.elements().min(buffers.get(shard.buffer).map_or(0, shard::BufferShard::state_elements))
-        };
-        own.shards.params.iter().map(part).max().unwrap_or(0)
-    });
+    let own = shard::unit_buffers(kept, &native).ok();
+    let largest = |state: fn(&BufferShard) -> u64| {
+        own.as_ref().map_or(0, |own| {
+            let buffers = &own.shards.buffers;
+            let part =
+                |shard: &shard::ParamShard| shard.elements().min(buffers.get(shard.buffer).map_or(0, state));
+            own.shards.params.iter().map(part).max().unwrap_or(0)
+        })
+    };
+    let updated = [largest(BufferShard::state_elements), largest(BufferShard::updated_in_parts)];
     let parts = terms.stage(0);
     let mut elements = terms.elements(0);
-    elements.largest = elements.largest.max(updated);
+    elements.largest = elements.largest.max(updated[0]);
     of_states(&|state| {
-        state.largest_state = updated;
+        [state.largest_state, state.updated_in_parts] = updated;
         phases::replicated(&computed, &parts, &elements, state)
     })
 }

@@ -2,12 +2,13 @@
 
 use crate::plan::Plan;
 
+use super::outside::on_gpu;
 use super::parts::SavedBytes;
 use super::stage::{Activations, LayerTerms};
 use super::state::{Static, loose_weight_gradient};
 use super::workspaces::cublas_workspace;
 use crate::shard::StageElements;
-use crate::units::Quantity;
+use crate::units::{Dtype, Quantity};
 
 /// Writing whole tensors, as other frameworks read them: now and then, so it does not count for the peak of a step.
 /// Megatron-Core's own checkpoints are written slice by slice and take nothing on the GPU.
@@ -85,14 +86,23 @@ pub(super) fn replicated(
 
 /// Elements that the executor updates at a time.
 pub(super) const UPDATED_AT_ONCE: u64 = 1 << 22;
-/// Temporaries of an update by Adam, in the type of the moments: the gradient and its square, then what is divided.
-const UPDATE_TEMPORARIES: Quantity = Quantity::of(2);
+/// Temporaries of an update by Adam in parts: the gradient and its square, then what is divided. SGD's are the gradient and the change.
+const UPDATE_TEMPORARIES: u64 = 2;
 
-/// Temporaries of the executor's update of its largest parameter.
+/// Elements of a gradient whose squares the executor sums at once on a CPU, which widens them to fp64 first.
+pub const SQUARED_AT_ONCE: u64 = 1 << 18;
+
+/// Temporaries of the executor's norm and its update of its largest parameter: squares, which a CPU makes of a copy in fp64; in the type
+/// of the moments what is updated in parts, or a whole matrix by Muon.
 fn executor_update(plan: &Plan, elements: &StageElements, state: &Static) -> Quantity {
-    let exact = Quantity::from(plan.training.optimizer.exp_avg_dtype.size());
-    let largest = elements.largest.max(elements.embedding).min(state.largest_state).min(UPDATED_AT_ONCE);
-    UPDATE_TEMPORARIES * exact * Quantity::from(largest)
+    let gradient = plan.training.grad_dtype;
+    let largest = elements.largest.max(elements.embedding);
+    let copied = !on_gpu(plan) && gradient != Dtype::Fp64;
+    let squares =
+        if copied { Dtype::Fp64.size() * largest.min(state.largest_state).min(SQUARED_AT_ONCE) } else { 0 };
+    let parts = UPDATE_TEMPORARIES * largest.min(state.updated_in_parts).min(UPDATED_AT_ONCE);
+    Quantity::from(squares)
+        .max(Quantity::from(gradient.size().max(4)) * Quantity::from(parts.max(elements.orthogonal)))
 }
 
 fn static_bytes(state: &Static) -> Quantity {

@@ -78,6 +78,8 @@ pub struct Static {
     pub moments: Quantity,
     /// Elements of the largest range of state, or of the most that was dealt.
     pub largest_state: u64,
+    /// The same of what the executor updates in parts.
+    pub updated_in_parts: u64,
     /// fp32 copies of two-byte gradients, alive from the optimizer's step to the next step's start.
     pub gradient_copies: Quantity,
     /// fp32 copies of state that the update reads and writes.
@@ -99,6 +101,7 @@ pub(super) fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
         optimizer: sum(BufferShard::optimizer_bytes),
         moments: states().map(StateShard::moments_on_gpu).sum(),
         largest_state: states().map(|state| state.elements).max().unwrap_or(0),
+        updated_in_parts: buffers.iter().map(BufferShard::updated_in_parts).max().unwrap_or(0),
         gradient_copies: if copied { on_gpu(4) } else { Quantity::ZERO },
         update_copies: on_gpu(update_copies),
         held: Held {

@@ -172,6 +172,20 @@ impl BufferShard {
         self.states.iter().map(|state| state.elements).sum()
     }
 
+    /// The most elements of state that the executor updates in parts. One kernel makes Adam's update where all that it reads and writes
+    /// has one type (shardplan-rank `train/optimizer.rs`); Muon's is of whole matrices.
+    pub(crate) fn updated_in_parts(&self) -> u64 {
+        let in_parts = |state: &&StateShard| match state.optimizer {
+            OptimizerKind::Adam => {
+                state.master_dtype.unwrap_or(self.weight_dtype) != self.grad_dtype
+                    || state.moment_dtype != self.grad_dtype
+            }
+            OptimizerKind::Sgd => true,
+            OptimizerKind::Muon => false,
+        };
+        self.states.iter().filter(in_parts).map(|state| state.elements).max().unwrap_or(0)
+    }
+
     fn on_gpu(&self, bytes: Quantity) -> Quantity {
         if self.on_host { Quantity::ZERO } else { bytes }
     }

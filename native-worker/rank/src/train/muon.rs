@@ -12,7 +12,7 @@ use planner::layout::GroupKind;
 use planner::model::{Architecture, Attention, MixerRef, Module};
 use planner::shard::ParamShard;
 use planner::wire::RankRole;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::optimizer::{Update, decay};
 use crate::collectives::{Collectives, GroupId, Reduce};
@@ -48,13 +48,12 @@ pub fn update(
             continue;
         }
         let direction = momentum(buffer, parameter, settings, world)?;
-        let change = change(&direction, &parameter.shard, plan, world)?;
-        drop(direction);
+        let change = change(direction, &parameter.shard, plan, world)?;
         let Some(owned) = parameter.owned else { continue };
-        let mine = view(&change, owned.start - parameter.shard.buffer_offset, owned.elements)?;
+        let mut mine = view(&change, owned.start - parameter.shard.buffer_offset, owned.elements)?;
         let mut weights = buffer.exact_weights(owned)?;
         decay(&mut weights, &parameter.shard, settings)?;
-        let _ = weights.f_sub_(&mine.f_mul_scalar(settings.lr)?)?;
+        let _ = weights.f_sub_(&mine.f_mul_scalar_(settings.lr)?)?;
     }
     Ok(())
 }
@@ -75,15 +74,15 @@ fn momentum(
 ) -> anyhow::Result<Tensor> {
     let momentum = moment_of(buffer)?;
     let shard = &parameter.shard;
-    let whole = Tensor::f_zeros([i64::try_from(shard.elements())?], (momentum.kind(), momentum.device()))?;
+    let mut whole =
+        Tensor::f_zeros([i64::try_from(shard.elements())?], (momentum.kind(), momentum.device()))?;
     if let Some(Owned { start, state, elements }) = parameter.owned {
-        let gradient = buffer.exact_gradient(start, elements, settings)?;
+        let mut mine = view(&whole, start - shard.buffer_offset, elements)?;
+        buffer.put_exact_gradient(start, &mut mine, settings)?;
         let mut momentum = view(momentum, state, elements)?;
-        let _ = momentum.f_lerp_(&gradient, 1.0 - settings.momentum)?;
-        let ahead = gradient.f_lerp(&momentum, settings.momentum)?;
-        view(&whole, start - shard.buffer_offset, elements)?.f_copy_(&ahead)?;
+        let _ = momentum.f_lerp_(&mine, 1.0 - settings.momentum)?;
+        let _ = mine.f_lerp_(&momentum, settings.momentum)?;
     }
-    let mut whole = whole;
     if buffer.is_split() {
         // Every element is one member's, and nothing on the others.
         world.all_reduce(world.mine(buffer.shard.group)?, Reduce::Sum, &mut whole)?;
@@ -118,15 +117,18 @@ impl Sharers {
     }
 
     /// The keepers' slices, `[keepers, elements]`.
-    fn join(&self, slice: &Tensor, world: &dyn Collectives) -> anyhow::Result<Tensor> {
+    fn join(&self, slice: Tensor, world: &dyn Collectives) -> anyhow::Result<Tensor> {
         let shape = [self.keepers as i64, slice.numel() as i64];
-        let mut joined = Tensor::f_empty(shape, (slice.kind(), slice.device()))?;
+        let options = (slice.kind(), slice.device());
         if self.keepers == self.members {
-            world.all_gather(self.group, slice, &mut joined)?;
-        } else {
-            let (copies, rows) = (slice.f_expand(shape, false)?.f_contiguous()?, self.to_keepers(1));
-            world.all_to_all(self.group, &copies, &rows, &mut joined, &rows)?;
+            let mut joined = Tensor::f_empty(shape, options)?;
+            world.all_gather(self.group, &slice, &mut joined)?;
+            return Ok(joined);
         }
+        let (copies, rows) = (slice.f_expand(shape, false)?.f_contiguous()?, self.to_keepers(1));
+        drop(slice);
+        let mut joined = Tensor::f_empty(shape, options)?;
+        world.all_to_all(self.group, &copies, &rows, &mut joined, &rows)?;
         Ok(joined)
     }
 
@@ -151,26 +153,33 @@ fn signed(shape: &[u64]) -> anyhow::Result<Vec<i64>> {
     shape.iter().map(|&extent| i64::try_from(extent).context("an extent")).collect()
 }
 
-/// This rank's slice of the orthogonal matrix next to `direction`, scaled, as a vector.
+/// This rank's slice of the orthogonal matrix next to `direction`, scaled, as a vector, in place of `direction` where that is the whole.
 fn change(
-    direction: &Tensor,
+    direction: Tensor,
     shard: &ParamShard,
     plan: &Plan,
     world: &dyn Collectives,
 ) -> anyhow::Result<Tensor> {
     let Some((kind, dim)) = cut(shard) else {
         let whole = direction.f_view(signed(&shard.shape)?.as_slice())?;
+        drop(direction);
         return Ok(orthogonal_parts(whole, shard, &plan.model)?.f_reshape([-1])?);
     };
     let local = signed(&shard.local_shape)?;
     let joined = Sharers::of(kind, plan, world)?.join(direction, world)?;
-    let slices = joined.f_unbind(0)?;
-    let slices = slices.iter().map(|slice| slice.f_view(local.as_slice())).collect::<Result<Vec<_>, _>>()?;
-    let whole = Tensor::f_cat(&slices, dim as i64)?;
-    drop((slices, joined));
+    let whole = side_by_side(joined, &local, dim)?;
     let offset = i64::try_from(shard.offset[dim])?;
     let made = orthogonal_parts(whole, shard, &plan.model)?;
     Ok(made.f_narrow(dim as i64, offset, local[dim])?.f_reshape([-1])?)
+}
+
+/// Slices of this shape, `[slices, elements]`, as one tensor in which they lie along a dim; a copy but for the first one.
+fn side_by_side(slices: Tensor, local: &[i64], dim: usize) -> anyhow::Result<Tensor> {
+    let count = slices.size().first().copied().unwrap_or(1);
+    let (mut apart, mut whole) = (local.to_vec(), local.to_vec());
+    apart.insert(0, count);
+    whole[dim] *= count;
+    Ok(slices.f_view(apart.as_slice())?.f_moveaxis_int(0, dim as i64)?.f_reshape(whole.as_slice())?)
 }
 
 /// How many heads of each kind a fused query-key-value matrix has for each key-value head: queries, their gates, a key,
@@ -215,12 +224,14 @@ fn orthogonal_parts(whole: Tensor, shard: &ParamShard, model: &Architecture) -> 
     let size = whole.size();
     if let Some((kv_heads, counts)) = fused_heads(shard, model) {
         let columns = size.last().copied().context("a matrix")?;
-        let all = whole.f_view([kv_heads, counts.iter().sum(), -1, columns])?;
-        let (mut parts, mut first) = (Vec::with_capacity(counts.len()), 0);
-        for count in counts {
-            let part = all.f_narrow(1, first, count)?.f_contiguous()?;
-            parts.push(orthogonal(&part.f_view([-1, columns])?)?.f_view(part.size().as_slice())?);
-            first += count;
+        let parts = {
+            let all = whole.f_view([kv_heads, counts.iter().sum(), -1, columns])?;
+            let views = all.f_split_with_sizes(&counts, 1)?;
+            views.iter().map(Tensor::f_contiguous).collect::<Result<Vec<_>, _>>()?
+        };
+        drop(whole);
+        for part in &parts {
+            make_orthogonal(&part.f_view([-1, columns])?)?;
         }
         return Ok(Tensor::f_cat(&parts, 1)?.f_view(size.as_slice())?);
     }
@@ -230,37 +241,54 @@ fn orthogonal_parts(whole: Tensor, shard: &ParamShard, model: &Architecture) -> 
     } else {
         size.last().copied().unwrap_or(1)
     };
-    Ok(orthogonal(&whole.f_reshape([-1, columns])?)?.f_view(size.as_slice())?)
+    make_orthogonal(&whole.f_view([-1, columns])?)?;
+    Ok(whole)
 }
 
-/// About the orthogonal matrix next to `matrix`, by Newton and Schulz' iteration, times the scale of an update.
-fn orthogonal(matrix: &Tensor) -> anyhow::Result<Tensor> {
+/// Makes of a matrix about the orthogonal one next to it, by Newton and Schulz' iteration, times the scale of an update.
+///
+/// Beside the matrix two squares of its shorter side are there for a while, or as much again as the matrix, whichever is more: so much
+/// planner counts, and whoever puts parts of a matrix together needs no more (`Parameter::made_orthogonal`).
+fn make_orthogonal(matrix: &Tensor) -> anyhow::Result<()> {
     let size = matrix.size();
     let (rows, columns) = (size[0], size[1]);
-    let exact = if matrix.kind() == Kind::Double { Kind::Double } else { Kind::Float };
-    let wide = if rows > columns { matrix.f_transpose(0, 1)? } else { matrix.shallow_clone() };
-    let wide = wide.f_to_kind(exact)?;
-    let mut near = wide.f_div(&wide.f_norm()?.f_add_scalar(EPSILON)?)?;
+    let mut near = if rows > columns { matrix.f_transpose(0, 1)? } else { matrix.shallow_clone() };
+    let (short, long) = (rows.min(columns), rows.max(columns));
+    let norm = near.f_norm()?.f_add_scalar(EPSILON)?;
+    let _ = near.f_div_(&norm)?;
+    let at_once = (long - short).max(short);
     let (a, b, c) = QUINTIC;
     for _ in 0..ITERATIONS {
-        let square = near.f_matmul(&near.f_transpose(0, 1)?)?;
-        let mix = square.f_mul_scalar(b)?.f_add(&square.f_matmul(&square)?.f_mul_scalar(c)?)?;
-        near = near.f_mul_scalar(a)?.f_add(&mix.f_matmul(&near)?)?;
+        let mut mix = near.f_matmul(&near.f_transpose(0, 1)?)?;
+        {
+            let mut square = mix.f_matmul(&mix)?;
+            let _ = square.f_mul_scalar_(c)?;
+            let _ = mix.f_mul_scalar_(b)?.f_add_(&square)?;
+        }
+        let mut done = 0;
+        while done < long {
+            let mut some = near.f_narrow(1, done, at_once.min(long - done))?;
+            let mixed = mix.f_matmul(&some)?;
+            let _ = some.f_mul_scalar_(a)?.f_add_(&mixed)?;
+            done += at_once;
+        }
     }
-    let near = if rows > columns { near.f_transpose(0, 1)?.f_contiguous()? } else { near };
-    Ok(near.f_mul_scalar(SCALE * (rows.max(columns) as f64).sqrt())?)
+    let _ = near.f_mul_scalar_(SCALE * (long as f64).sqrt())?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use tch::Device;
+    use tch::{Device, Kind};
 
     use super::*;
 
     fn check(rows: i64, columns: i64) {
         tch::manual_seed(3);
         let matrix = Tensor::randn([rows, columns], (Kind::Double, Device::Cpu));
-        let made = orthogonal(&matrix).unwrap().divide_scalar(SCALE * (rows.max(columns) as f64).sqrt());
+        let made = matrix.copy();
+        make_orthogonal(&made).unwrap();
+        let made = made.divide_scalar(SCALE * (rows.max(columns) as f64).sqrt());
         assert_eq!(made.size(), [rows, columns]);
         let (_, values, _) = made.svd(true, true);
         // The quintic does not converge: it leaves singular values within some 0.3 of 1.
@@ -277,5 +305,18 @@ mod tests {
         check(8, 8);
         check(24, 8);
         check(8, 24);
+        // More than is made at once.
+        check(8, 57);
+        check(57, 8);
+    }
+
+    #[test]
+    fn slices_lie_along_their_dim() {
+        let whole = Tensor::arange(2 * 6 * 5, (Kind::Double, Device::Cpu)).view([2, 6, 5]);
+        for (dim, local) in [(0, [1, 6, 5]), (1, [2, 3, 5])] {
+            let slices = whole.split(local[dim], dim as i64);
+            let slices = Tensor::stack(&slices, 0).view([2, -1]);
+            assert_eq!(side_by_side(slices, &local, dim).unwrap(), whole, "{dim}");
+        }
     }
 }

@@ -165,26 +165,34 @@ impl Buffer {
         }
     }
 
-    /// Elements of the gradient, clipped, in fp32 (fp64 for fp64).
-    pub(super) fn exact_gradient(
+    /// Puts elements of the gradient, clipped, into a tensor of as many, in its type.
+    pub(super) fn put_exact_gradient(
         &self,
         start: u64,
-        elements: u64,
+        into: &mut Tensor,
         settings: &Update,
-    ) -> anyhow::Result<Tensor> {
+    ) -> anyhow::Result<()> {
+        into.f_copy_(&self.gradients_of(start, into.numel() as u64)?)?;
+        if let Some(scale) = &settings.gradient_scale {
+            let _ = into.f_mul_(scale)?;
+        }
+        Ok(())
+    }
+
+    /// Elements of the gradient, clipped, in fp32 (fp64 for fp64).
+    fn exact_gradient(&self, part: Owned, settings: &Update) -> anyhow::Result<Tensor> {
         let double = self.gradients.kind() == Kind::Double;
         let exact = if double { Kind::Double } else { Kind::Float };
-        let gradient = self.gradients_of(start, elements)?.f_to_dtype(exact, false, false)?;
-        Ok(match &settings.gradient_scale {
-            Some(scale) => gradient.f_mul(scale)?,
-            None => gradient.f_mul_scalar(1.0)?,
-        })
+        let mut gradient =
+            Tensor::f_empty([i64::try_from(part.elements)?], (exact, self.gradients.device()))?;
+        self.put_exact_gradient(part.start, &mut gradient, settings)?;
+        Ok(gradient)
     }
 }
 
 fn update_part(buffer: &Buffer, part: Owned, shard: &ParamShard, settings: &Update) -> anyhow::Result<()> {
     let mut weights = buffer.exact_weights(part)?;
-    let gradient = buffer.exact_gradient(part.start, part.elements, settings)?;
+    let gradient = buffer.exact_gradient(part, settings)?;
     let mut moments = buffer
         .moments
         .iter()

@@ -3,6 +3,7 @@
 use anyhow::ensure;
 use planner::Plan;
 use planner::layout::GroupKind;
+use planner::memory::SQUARED_AT_ONCE;
 use planner::shard::BufferShard;
 use tch::{Device, Kind, Tensor};
 
@@ -10,9 +11,6 @@ use super::extras::Extras;
 use super::totals::Totals;
 use crate::collectives::{Collectives, Reduce};
 use crate::state::{Kept, Parameter, State};
-
-/// Elements whose squares are summed at once on a CPU, which widens them first: so many stay in its caches.
-const AT_ONCE: i64 = 1 << 18;
 
 /// The world, as a step needs it.
 pub struct Reduction<'a> {
@@ -140,7 +138,8 @@ impl<'a> Reduction<'a> {
             if let Some(owned) = parameter.owned {
                 let owned = buffer.gradients_of(owned.start, owned.elements)?;
                 if owned.device() == Device::Cpu {
-                    owned.f_split(AT_ONCE, 0)?.iter().try_for_each(&mut add)?;
+                    // So many stay in its caches.
+                    owned.f_split(SQUARED_AT_ONCE as i64, 0)?.iter().try_for_each(&mut add)?;
                 } else {
                     add(&owned)?;
                 }

@@ -32,3 +32,4 @@ mod python;
 mod reference;
 mod survive;
 mod transformers;
+mod update_memory;

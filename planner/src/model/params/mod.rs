@@ -72,6 +72,20 @@ impl Parameter {
     pub(crate) fn is_hidden_matrix(&self) -> bool {
         self.is_matrix() && !matches!(self.module, Module::Embedding | Module::Head)
     }
+
+    /// Elements that a rank of the executor has for a while when it puts such a matrix together and makes it orthogonal: its own, and
+    /// beside them as many again, or two squares of its shorter side (shardplan-rank `train/muon.rs`).
+    pub(crate) fn made_orthogonal(&self) -> u64 {
+        let all = self.elements();
+        // What writes into the residual stream lists its outputs first, all others their inputs last.
+        let side = match self.role {
+            Role::Row(_) => self.shape.first(),
+            _ => self.shape.last(),
+        };
+        let side = side.copied().unwrap_or(1).max(1);
+        let short = side.min(all / side);
+        all + all.max(2 * short * short)
+    }
 }
 
 /// Whether a parameter of this name is a convolution.

@@ -124,6 +124,8 @@ struct BlockElements {
     shapes: Vec<(u64, u64)>,
     /// Its tensors, where they are dealt.
     tensors: Vec<Tensors>,
+    /// As [`StageElements::orthogonal`].
+    orthogonal: u64,
 }
 
 /// As many shapes as most stages have, for which room is made at once.
@@ -150,6 +152,8 @@ pub struct StageElements {
     pub embedding: u64,
     /// All slices, where Muon's state is dealt out by tensors.
     pub tensors: Vec<Tensors>,
+    /// The most elements that an update of a matrix by Muon has at once, where the executor makes it.
+    pub orthogonal: u64,
 }
 
 impl StageElements {
@@ -203,6 +207,7 @@ impl Blocks {
             found.tensors.extend(
                 one.tensors.iter().map(|tensors| Tensors { count: tensors.count * count, ..*tensors }),
             );
+            found.orthogonal = found.orthogonal.max(one.orthogonal);
             if matches!(block, Block::Embedding { .. }) {
                 found.embedding = one.dense.all().exact;
             }
@@ -252,6 +257,7 @@ fn of_block(plan: &Plan, block: Block) -> BlockElements {
         expert: Updated::default(),
         shapes: Vec::new(),
         tensors: Vec::new(),
+        orthogonal: 0,
     };
     let dealt = plan.training.optimizer.kind == OptimizerKind::Muon;
     // A tied output layer multiplies with the embedding.
@@ -274,6 +280,9 @@ fn of_block(plan: &Plan, block: Block) -> BlockElements {
                 matrices,
                 expert,
             });
+            if matrices {
+                found.orthogonal = found.orthogonal.max(family.parameter.made_orthogonal());
+            }
         }
         // The router's gradient and the embedding's are made elsewhere.
         if family.parameter.is_matrix()

@@ -31,7 +31,7 @@ const STEPS: u64 = 3;
 const BF16_STEPS: u64 = 2;
 
 /// A number below `below` that depends on `seed` and `counter` alone.
-fn dice(seed: u64, counter: u64, below: usize) -> usize {
+pub fn dice(seed: u64, counter: u64, below: usize) -> usize {
     (mix(mix(seed) ^ counter) % below as u64) as usize
 }
 
