@@ -72,7 +72,8 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
         };
         let why = if !is_set || (!is_read && !is_told(readers)) {
             return None;
-        } else if !is_read {
+        } else if !is_read || (lacked.is_none() && facts.is_workers_own) {
+            // What is not counted of the worker it does not do.
             format!("changes nothing: runtime {runtime} does not read it")
         } else if let Some(given) = lacked {
             format!("changes nothing without {}", given.name())

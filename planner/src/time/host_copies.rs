@@ -23,11 +23,12 @@ impl HostBytes {
     pub fn of_state(plan: &Plan, gathers: f64, parameter_bytes: f64, gradient_bytes: f64) -> HostBytes {
         let (layout, training) = (&plan.layout, &plan.training);
         let mut found = HostBytes::default();
-        if !plan.runtime.facts().shards_parameters {
+        let facts = plan.runtime.facts();
+        if facts.offloads_state {
             // A gradient leaves, and a new weight comes.
             let share = training.optimizer.offload_fraction.clamp(0.0, 1.0);
             found.once = share * (gradient_bytes + parameter_bytes);
-        } else if layout.fsdp.offload {
+        } else if facts.shards_parameters && layout.fsdp.offload {
             if gathers > 0.0 {
                 // Where parameters come again in backward, they do while gradients leave.
                 let again = if gathers > 1.0 { parameter_bytes } else { 0.0 };
@@ -84,6 +85,35 @@ mod tests {
         // 4 bytes of a gradient and 2 of a weight for each of 8.03 billion parameters, over 16 ranks and 32 GB/s.
         assert!((copies / (6.0 * 8.03e9 / 16.0 / 32e9) - 1.0).abs() < 1e-3, "{copies}");
         assert!((all.step_seconds - none.step_seconds - copies).abs() < 1e-7);
+    }
+
+    /// What the executor does not do is told, and takes neither bytes nor seconds.
+    #[test]
+    fn the_executor_keeps_its_state_where_weights_are() {
+        let answer = |share: f64| {
+            let training = json!({"optimizer": {"offload_fraction": share}});
+            let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "runtime": "native",
+                "cluster": {"gpu": "h100-sxm", "nodes": 2}, "layout": {"tp": 2}, "training": training});
+            estimate(&parse_plan(&file.to_string()).unwrap())
+        };
+        let (all, none) = (answer(1.0), answer(0.0));
+        assert_eq!(all.time, none.time);
+        assert_eq!(all.memory, none.memory);
+        let said = |answer: &crate::wire::Answer| -> Vec<String> {
+            let field = "training.optimizer.offload_fraction";
+            answer
+                .findings
+                .iter()
+                .map(|found| &found.message)
+                .filter(|found| found.contains(field))
+                .cloned()
+                .collect()
+        };
+        assert_eq!(
+            said(&all),
+            ["training.optimizer.offload_fraction changes nothing: runtime native does not read it"]
+        );
+        assert_eq!(said(&none), [] as [String; 0]);
     }
 
     #[test]
