@@ -1,10 +1,14 @@
 //! `--check-kernels`: fused kernels against single operations in fp64, on the device of this machine. What no test of a
 //! machine without a GPU can show.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 use tch::{Cuda, Device, Kind, Tensor};
 
-use crate::model::{rms, rms_backward};
+use crate::model::{flash, rms, rms_backward};
+use crate::proven::{Tried, Ways};
+use crate::state::sums;
 use crate::sys::{self, Adamw};
 
 /// How far a result may be off, as the norm of the difference over that of the result: some units in the last place.
@@ -40,6 +44,20 @@ pub fn check() -> anyhow::Result<Found> {
             norm(kind, shape, device, &mut rows)?;
         }
     }
+    for kind in [Kind::BFloat16, Kind::Half].into_iter().filter(|_| device != Device::Cpu) {
+        for width in [64, 128] {
+            let name = format!("attention by flash, heads of {width}");
+            let found = flash::tried(device, kind, width)
+                .and_then(|tried| Ok((tried, flash::ways(device, kind, width)?)));
+            tried(&name, kind, flash::BOUND, device, found, &mut rows)?;
+        }
+        let found = sums::tried(device, kind, [64, 48, 40])
+            .and_then(|tried| Ok((vec![tried], sums::ways(device, kind)?)));
+        tried("product summed in fp32", kind, sums::BOUND, device, found, &mut rows)?;
+    }
+    let [experts, side] = if device == Device::Cpu { [4, 16] } else { [64, 1024] };
+    let found = sums::stacked(device, Kind::BFloat16, experts, side);
+    tried("one add for all experts", Kind::BFloat16, 0.0, device, found, &mut rows)?;
     let within = rows.iter().all(|row| row["within"] == true);
     let kernels = json!({"device": format!("{device:?}"), "torch": sys::torch_version(), "kernels": rows});
     Ok(Found { within, json: format!("{kernels}\n") })
@@ -53,6 +71,53 @@ fn row(name: &str, kind: Kind, found: &Tensor, exact: &Tensor, rows: &mut Vec<Va
     let within = error <= bound(kind);
     rows.push(json!({"kernel": name, "type": format!("{kind:?}"), "error": error, "within": within}));
     Ok(())
+}
+
+/// What is tried before it is used, and once more here: each result, then how long it takes, with the kernel and without. A kernel that is
+/// missing is a row, too.
+fn tried(
+    name: &str,
+    kind: Kind,
+    bound: f64,
+    device: Device,
+    found: anyhow::Result<(Vec<Tried>, Ways)>,
+    rows: &mut Vec<Value>,
+) -> anyhow::Result<()> {
+    let kind = format!("{kind:?}");
+    let (tries, ways) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let why = sys::first_lines(&format!("{error:#}"));
+            rows.push(json!({"kernel": name, "type": kind, "error": why, "within": false}));
+            return Ok(());
+        }
+    };
+    for tried in tries {
+        let (off, what) = (tried.off()?, format!("{name}, {}", tried.what));
+        rows.push(json!({"kernel": what, "type": kind, "error": off, "within": off <= bound}));
+    }
+    let [by_kernel, without] = ways.map(|way| seconds(&way, device));
+    let times = json!({"seconds": by_kernel?, "seconds_without": without?});
+    rows.push(json!({"kernel": name, "type": kind, "times": times, "within": true}));
+    Ok(())
+}
+
+/// The shortest of some times.
+fn seconds(way: &dyn Fn() -> anyhow::Result<()>, device: Device) -> anyhow::Result<f64> {
+    let wait = || {
+        if let Device::Cuda(index) = device {
+            Cuda::synchronize(index as i64);
+        }
+    };
+    let mut least = f64::INFINITY;
+    for _ in 0..8 {
+        wait();
+        let start = Instant::now();
+        way()?;
+        wait();
+        least = least.min(start.elapsed().as_secs_f64());
+    }
+    Ok(least)
 }
 
 fn random(shape: &[i64], kind: Kind, device: Device) -> anyhow::Result<Tensor> {
@@ -108,6 +173,6 @@ mod tests {
     fn kernels_of_this_machine_are_as_exact_as_their_types() {
         let found = super::check().expect("the check");
         assert!(found.within, "{}", found.json);
-        assert!(found.json.contains("adamw"), "{}", found.json);
+        assert!(found.json.contains("adamw") && found.json.contains("one add"), "{}", found.json);
     }
 }

@@ -13,6 +13,7 @@ pub mod environment;
 pub mod lease;
 pub mod log;
 pub mod model;
+pub mod proven;
 pub mod run;
 pub mod state;
 pub mod stop;

@@ -3,16 +3,78 @@
 //! causally, none by a mask. Outputs of pieces are joined by those logarithms, and backward of each piece takes the joined ones
 //! (FlashAttention's, as torch's own context parallelism has it), so no score is made again for them.
 
-use anyhow::ensure;
-use tch::{Device, Kind, Tensor};
+use anyhow::{Context, ensure};
+use tch::{Device, Kind, Tensor, with_grad};
 
 use super::functions::exact;
+use crate::proven::{Tried, Ways, is_proven, numbers};
+use crate::sys;
 
-/// Whether libtorch has such a kernel for values of this type and width on this device: 2.11 has one for the CPU, which takes keys
-/// and values of equal width and fewer heads of them than of queries.
+/// Whether libtorch has such a kernel for values of this type and width on this device. 2.11 has one for the CPU and one for GPUs; both
+/// take keys and values of equal width and fewer heads of them than of queries. That of GPUs takes two bytes a value and widths that are
+/// multiples of 8 up to 256 (`flash_attn/flash_api.cpp`), and is tried before it is used.
 pub fn has_kernel(device: Device, kind: Kind, [key_dim, value_dim]: [i64; 2]) -> bool {
     let types = [Kind::Float, Kind::Double, Kind::BFloat16, Kind::Half];
-    device == Device::Cpu && types.contains(&kind) && key_dim == value_dim
+    let two_bytes = matches!(kind, Kind::BFloat16 | Kind::Half);
+    key_dim == value_dim
+        && match device {
+            Device::Cpu => types.contains(&kind),
+            Device::Cuda(_) if two_bytes && key_dim % 8 == 0 && key_dim <= 256 => {
+                let kernel =
+                    format!("attention to chunks of {kind:?} heads of {key_dim} without masks, by flash");
+                is_proven(&kernel, BOUND, || tried(device, kind, key_dim))
+            }
+            _ => false,
+        }
+}
+
+/// How far what it makes may be off: shares and outputs are rounded to two bytes, of which bf16 has 8 bits.
+pub const BOUND: f64 = 0.02;
+
+/// One piece: what queries see of keys and values, all `[b, heads, s, d]`, and the logarithms of sums, `[b, heads, s]`.
+fn piece_forward(
+    [query, key, value]: [&Tensor; 3],
+    causal: bool,
+    scale: Option<f64>,
+) -> anyhow::Result<(Tensor, Tensor)> {
+    match query.device() {
+        Device::Cpu => Ok(Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu(
+            query,
+            key,
+            value,
+            0.0,
+            causal,
+            None::<&Tensor>,
+            scale,
+        )?),
+        _ => sys::flash_attention([query, key, value], causal, scale),
+    }
+}
+
+/// Its backward: gradients of queries, keys and values, from that of what was seen and the logarithms of all pieces together.
+fn piece_backward(
+    gradient: &Tensor,
+    [query, key, value]: [&Tensor; 3],
+    (output, sum): (&Tensor, &Tensor),
+    causal: bool,
+    scale: Option<f64>,
+) -> anyhow::Result<[Tensor; 3]> {
+    match query.device() {
+        Device::Cpu => Ok(Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu_backward(
+            gradient,
+            query,
+            key,
+            value,
+            output,
+            sum,
+            0.0,
+            causal,
+            None::<&Tensor>,
+            scale,
+        )?
+        .into()),
+        _ => sys::flash_attention_backward(gradient, [query, key, value], [output, sum], causal, scale),
+    }
 }
 
 /// Chunks of queries of one length, one after the other: the position of the first of each.
@@ -68,15 +130,7 @@ pub fn forward(
         let mut joined: Option<(Tensor, Tensor)> = None;
         for piece in pieces {
             let seen = |heads: &Tensor| heads_first(heads, piece.start, piece.length);
-            let made = Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu(
-                &asking,
-                &seen(key)?,
-                &seen(value)?,
-                0.0,
-                piece.causal,
-                None::<&Tensor>,
-                scale,
-            )?;
+            let made = piece_forward([&asking, &seen(key)?, &seen(value)?], piece.causal, scale)?;
             joined = Some(match joined {
                 None => made,
                 Some(other) => join(other, made)?,
@@ -135,19 +189,13 @@ pub fn backward(
         let mut here = of_query.f_narrow(0, place, length)?;
         for (number, piece) in pieces.iter().enumerate() {
             let seen = |heads: &Tensor| heads_first(heads, piece.start, piece.length);
-            let (of_asking, of_key, of_value) =
-                Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu_backward(
-                    &gradient,
-                    &asking,
-                    &seen(key)?,
-                    &seen(value)?,
-                    &output,
-                    sum,
-                    0.0,
-                    piece.causal,
-                    None::<&Tensor>,
-                    scale,
-                )?;
+            let [of_asking, of_key, of_value] = piece_backward(
+                &gradient,
+                [&asking, &seen(key)?, &seen(value)?],
+                (&output, sum),
+                piece.causal,
+                scale,
+            )?;
             let of_asking = tokens_first(&of_asking)?;
             match number {
                 0 => here.f_copy_(&of_asking)?,
@@ -161,64 +209,123 @@ pub fn backward(
     Ok(of_query)
 }
 
+/// What [`forward`] and [`backward`] are of, and are held against: `[s, b, heads, d]` all.
+struct Given {
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    gradient: Tensor,
+    starts: Starts,
+    scale: Option<f64>,
+}
+
+/// Names of what [`Given`] makes.
+const MADE: [&str; 4] =
+    ["what is seen", "the gradient of queries", "the gradient of keys", "the gradient of values"];
+
+impl Given {
+    /// Two chunks of `half` tokens of member `index` of so many, with two heads of queries to each of keys.
+    fn new(
+        [members, index, half]: [i64; 3],
+        width: i64,
+        kind: Kind,
+        device: Device,
+    ) -> anyhow::Result<Given> {
+        let of =
+            |tokens: i64, heads: i64, number: i64| numbers(&[tokens, 2, heads, width], number, kind, device);
+        let (own, all) = (2 * half, 2 * members * half);
+        Ok(Given {
+            query: of(own, 4, 1)?,
+            key: of(all, 2, 2)?,
+            value: of(all, 2, 3)?,
+            gradient: of(own, 4, 4)?,
+            starts: Starts([index, 2 * members - 1 - index].map(|chunk| chunk * half)),
+            scale: Some(0.3),
+        })
+    }
+
+    fn by_kernel(&self) -> anyhow::Result<[Tensor; 4]> {
+        let Given { query, key, value, gradient, starts, scale } = self;
+        let (output, sums) = forward(query, key, value, *starts, *scale)?;
+        let (of_key, of_value) = (key.f_zeros_like()?, value.f_zeros_like()?);
+        let made = Made { query, seen: [key, value], output: &output, sums: &sums };
+        let of_query = backward(gradient, &made, *starts, *scale, [&of_key, &of_value])?;
+        Ok([output, of_query, of_key, of_value])
+    }
+
+    /// The same by a mask over the whole sequence, as it is without such a kernel, of values of this type.
+    fn by_mask(&self, kind: Kind) -> anyhow::Result<[Tensor; 4]> {
+        let own = |tensor: &Tensor| tensor.f_to_kind(kind)?.f_detach()?.f_set_requires_grad(true);
+        let (query, key, value) = (own(&self.query)?, own(&self.key)?, own(&self.value)?);
+        let (half, device) = (query.size()[0] / 2, query.device());
+        let places: Vec<i64> = self.starts.0.iter().flat_map(|start| *start..start + half).collect();
+        let places = Tensor::f_from_slice(&places)?.f_to_device(device)?.f_unsqueeze(1)?;
+        let all = Tensor::f_arange(key.size()[0], (Kind::Int64, device))?.f_unsqueeze(0)?;
+        let seen = all.f_le_tensor(&places)?;
+        let output = with_grad(|| -> anyhow::Result<Tensor> {
+            let first = |heads: &Tensor| heads.f_permute([1, 2, 0, 3]);
+            let heads = Tensor::f_scaled_dot_product_attention(
+                &first(&query)?,
+                &first(&key)?,
+                &first(&value)?,
+                Some(&seen),
+                0.0,
+                false,
+                self.scale,
+                true,
+            )?;
+            tokens_first(&heads)
+        })?;
+        let gradient = self.gradient.f_to_kind(kind)?;
+        let mut found =
+            sys::gradients(&[&output], &[&gradient], &[&query, &key, &value])?.into_iter().flatten();
+        let mut next = || found.next().context("a gradient that libtorch does not make");
+        Ok([output.f_detach()?, next()?, next()?, next()?])
+    }
+}
+
+/// What the kernel of a device makes of a small sequence of heads of this width, and what it should make.
+///
+/// # Errors
+/// When libtorch has no such kernel.
+pub fn tried(device: Device, kind: Kind, width: i64) -> anyhow::Result<Vec<Tried>> {
+    let given = Given::new([2, 1, 64], width, kind, device)?;
+    let made = given.by_kernel()?.into_iter().zip(given.by_mask(Kind::Double)?);
+    Ok(MADE.into_iter().zip(made).map(|(what, (found, exact))| Tried { what, found, exact }).collect())
+}
+
+/// Attention, forward and backward, of two chunks of 2,048 tokens of a sequence of 8,192.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn ways(device: Device, kind: Kind, width: i64) -> anyhow::Result<Ways> {
+    let given = || Given::new([2, 1, 2048], width, kind, device);
+    let (one, other) = (given()?, given()?);
+    Ok([Box::new(move || one.by_kernel().map(drop)), Box::new(move || other.by_mask(kind).map(drop))])
+}
+
 #[cfg(test)]
 mod tests {
-    use tch::with_grad;
-
     use super::*;
-    use crate::sys;
-
-    const DIM: i64 = 8;
-
-    /// Queries of 4 heads of two chunks of 2 x `members`, and 2 heads of keys and values of all.
-    fn given(members: i64, half: i64, kind: Kind) -> [Tensor; 4] {
-        let random = |tokens: i64, heads: i64| {
-            Tensor::randn([tokens, 2, heads, DIM], (Kind::Double, Device::Cpu)).to_kind(kind)
-        };
-        let (own, all) = (2 * half, 2 * members * half);
-        [random(own, 4), random(all, 2), random(all, 2), random(own, 4)]
-    }
-
-    /// The same by a mask over the whole sequence, and gradients of queries, keys and values by libtorch's own backward.
-    fn by_mask([query, key, value, gradient]: &[Tensor; 4], starts: Starts) -> [Tensor; 4] {
-        let [query, key, value, gradient] =
-            [query, key, value, gradient].map(|tensor| tensor.to_kind(Kind::Double).detach());
-        let [query, key, value] = [query, key, value].map(|tensor| tensor.set_requires_grad(true));
-        let half = query.size()[0] / 2;
-        let own: Vec<i64> = starts.0.iter().flat_map(|start| *start..start + half).collect();
-        let seen = Tensor::arange(key.size()[0], (Kind::Int64, Device::Cpu))
-            .unsqueeze(0)
-            .le_tensor(&Tensor::from_slice(&own).unsqueeze(1));
-        let output = with_grad(|| {
-            let first = |heads: &Tensor| heads.permute([1, 2, 0, 3]);
-            let shared = |heads: &Tensor| first(heads).repeat_interleave_self_int(2, 1, None);
-            let scores = first(&query).matmul(&shared(&key).transpose(-1, -2)) * 0.3;
-            let shares = scores.masked_fill(&seen.logical_not(), f64::NEG_INFINITY).softmax(-1, None);
-            shares.matmul(&shared(&value)).permute([2, 0, 1, 3])
-        });
-        let found = sys::gradients(&[&output], &[&gradient], &[&query, &key, &value]).unwrap();
-        let [of_query, of_key, of_value] =
-            <[Option<Tensor>; 3]>::try_from(found).unwrap().map(|gradient| gradient.unwrap());
-        [output.detach(), of_query, of_key, of_value]
-    }
 
     #[test]
     fn pieces_together_are_what_a_mask_lets_see() {
         for (kind, rounding) in [(Kind::Double, 1e-13), (Kind::Float, 1e-5), (Kind::BFloat16, 0.03)] {
             for (members, index) in [(2, 0), (2, 1), (3, 1), (3, 2)] {
-                let half = 5;
-                let starts = Starts([index, 2 * members - 1 - index].map(|chunk| chunk * half));
-                let given = given(members, half, kind);
-                let [query, key, value, gradient] = &given;
-                let (output, sums) = forward(query, key, value, starts, Some(0.3)).unwrap();
-                let (of_key, of_value) = (key.zeros_like(), value.zeros_like());
-                let made = Made { query, seen: [key, value], output: &output, sums: &sums };
-                let of_query = backward(gradient, &made, starts, Some(0.3), [&of_key, &of_value]).unwrap();
-                let found = [output, of_query, of_key, of_value];
-                for (number, (found, expected)) in found.iter().zip(by_mask(&given, starts)).enumerate() {
+                let given = Given::new([members, index, 5], 8, kind, Device::Cpu).unwrap();
+                let (found, expected) = (given.by_kernel().unwrap(), given.by_mask(Kind::Double).unwrap());
+                for (what, (found, expected)) in MADE.iter().zip(found.iter().zip(expected)) {
                     let off = (found.to_kind(Kind::Double) - &expected).abs().max().double_value(&[])
                         / expected.abs().max().double_value(&[]);
-                    assert!(off < rounding, "{off} of {number}, {kind:?}, member {index} of {members}");
+                    assert!(off < rounding, "{off} of {what}, {kind:?}, member {index} of {members}");
+                }
+            }
+        }
+        for kind in [Kind::Half, Kind::BFloat16] {
+            for width in [8, 64, 128, 256] {
+                for tried in tried(Device::Cpu, kind, width).unwrap() {
+                    let off = tried.off().unwrap();
+                    assert!(off < BOUND, "{off} of {}, {kind:?}, heads of {width}", tried.what);
                 }
             }
         }
@@ -228,6 +335,9 @@ mod tests {
     fn what_the_kernel_takes() {
         assert!(has_kernel(Device::Cpu, Kind::BFloat16, [64, 64]));
         assert!(!has_kernel(Device::Cpu, Kind::Double, [96, 64]));
-        assert!(!has_kernel(Device::Cuda(0), Kind::BFloat16, [64, 64]));
+        // Of what no kernel is made for none is tried.
+        assert!(!has_kernel(Device::Cuda(0), Kind::Float, [64, 64]));
+        assert!(!has_kernel(Device::Cuda(0), Kind::BFloat16, [60, 60]));
+        assert!(!has_kernel(Device::Cuda(0), Kind::BFloat16, [264, 264]));
     }
 }

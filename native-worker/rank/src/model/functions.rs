@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::activation::Unit;
 use crate::sys;
-use crate::tape::{Flow, Gradients, OfWeights, Tape};
+use crate::tape::{Flow, Gradient, Gradients, OfWeights, Tape};
 
 /// What sums are made in: fp64 for fp64, else fp32.
 pub fn exact(kind: Kind) -> Kind {
@@ -113,12 +113,13 @@ pub fn column_linear(
             drop(gradient);
             let inputs = flat(&whole(kept.get()?)?)?;
             drop(kept);
-            let mut made = vec![rows.f_tr()?.f_matmul(&inputs)?.f_view(shapes[0].as_slice())?];
+            let mut of_bias = None;
             if let Some(shape) = shapes.get(1) {
                 let sum = rows.f_sum_dim_intlist([0_i64].as_slice(), false, rows.kind())?;
-                made.push(sum.f_view(shape.as_slice())?);
+                of_bias = Some(Gradient::Made(sum.f_view(shape.as_slice())?));
             }
-            Ok(made)
+            let of_matrix = Gradient::Product { of_outputs: rows, inputs, shape: shapes[0].clone() };
+            Ok(std::iter::once(of_matrix).chain(of_bias).collect())
         };
         Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Later(Box::new(of_weights)) })
     };
@@ -139,7 +140,9 @@ pub fn row_linear(tape: &mut Tape<'_>, input: &Flow, parameter: usize) -> anyhow
         let of_weight = move || {
             let inputs = flat(&kept.get()?)?;
             drop(kept);
-            Ok(vec![flat(&gradient)?.f_tr()?.f_matmul(&inputs)?.f_view(shape.as_slice())?])
+            let of_outputs = flat(&gradient)?;
+            drop(gradient);
+            Ok(vec![Gradient::Product { of_outputs, inputs, shape }])
         };
         Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Later(Box::new(of_weight)) })
     };

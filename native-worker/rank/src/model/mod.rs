@@ -11,7 +11,7 @@ mod attention;
 mod context;
 mod cross_entropy;
 mod documents;
-mod flash;
+pub mod flash;
 mod functions;
 mod latent;
 mod layer;

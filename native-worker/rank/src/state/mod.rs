@@ -7,12 +7,12 @@ pub mod buckets;
 pub mod init;
 mod partial;
 pub mod pretrained;
+pub mod sums;
 pub mod units;
 
 use anyhow::{Context, bail, ensure};
 use planner::Dtype;
 use planner::layout::GroupKind;
-use planner::memory::ADDED_AT_ONCE;
 use planner::settings::OptimizerKind;
 use planner::shard::fsdp::{CarriedOut, Handling, Section};
 use planner::shard::{BufferShard, ParamShard, RankShards, StateShard, UnitBuffers};
@@ -20,7 +20,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::collectives::Collectives;
 use crate::sys::memory::{Category, Tracker};
-use crate::tape::{Moment, Weights};
+use crate::tape::{Gradient, Moment, Weights};
 use buckets::Buckets;
 use units::Units;
 
@@ -461,25 +461,6 @@ impl State {
     }
 }
 
-/// Adds a gradient to main gradients. Of another type a CPU makes a copy first: of a part at a time.
-fn add(main: &Tensor, gradient: &Tensor) -> anyhow::Result<()> {
-    let mut main = main.shallow_clone();
-    let elements = gradient.numel() as u64;
-    let copies = main.kind() != gradient.kind() && main.device() == Device::Cpu;
-    if !copies || elements <= ADDED_AT_ONCE || !main.is_contiguous() {
-        let _ = main.f_add_(gradient)?;
-        return Ok(());
-    }
-    let (main, gradient) = (main.f_view([-1])?, gradient.f_reshape([-1])?);
-    let mut done = 0;
-    while done < elements {
-        let part = ADDED_AT_ONCE.min(elements - done);
-        let _ = view(&main, done, part)?.f_add_(&view(&gradient, done, part)?)?;
-        done += part;
-    }
-    Ok(())
-}
-
 impl Weights for State {
     fn leaf(&self, parameter: usize) -> Tensor {
         match (&self.units, self.parameters.get(parameter).and_then(|one| one.leaf.as_ref())) {
@@ -491,11 +472,37 @@ impl Weights for State {
         }
     }
 
-    fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()> {
-        if let Some(units) = &self.units {
-            return units.add_gradient(parameter, gradient);
+    fn add_gradients(&self, parameters: &[usize], gradients: Vec<Gradient>) -> anyhow::Result<()> {
+        let mut left = parameters;
+        for gradient in gradients {
+            let (these, rest) =
+                left.split_at_checked(gradient.parameters()).context("more gradients than parameters")?;
+            left = rest;
+            if let Some(units) = &self.units {
+                let made = gradient.make()?;
+                these.iter().zip(&made).try_for_each(|(&number, made)| units.add_gradient(number, made))?;
+                continue;
+            }
+            let these: Vec<&Parameter> = these.iter().map(|&number| &self.parameters[number]).collect();
+            match (gradient, these.as_slice()) {
+                (Gradient::Product { of_outputs, inputs, .. }, [one])
+                    if sums::sums_products(&one.gradient, of_outputs.kind()) =>
+                {
+                    sums::add_product(&one.gradient, &of_outputs, &inputs)?;
+                }
+                (Gradient::Stacked(all), these) => {
+                    let mains: Vec<&Tensor> = these.iter().map(|one| &one.gradient).collect();
+                    let in_one_buffer =
+                        these.windows(2).all(|two| two[0].shard.buffer == two[1].shard.buffer);
+                    sums::add_stacked(&mains, in_one_buffer, &all)?;
+                }
+                (gradient, these) => {
+                    let made = gradient.make()?;
+                    these.iter().zip(made).try_for_each(|(one, made)| sums::add(&one.gradient, &made))?;
+                }
+            }
         }
-        add(&self.parameters[parameter].gradient, gradient)
+        Ok(())
     }
 
     fn gathers_gradients(&self) -> bool {

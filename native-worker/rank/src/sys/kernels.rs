@@ -35,6 +35,25 @@ unsafe extern "C" {
         weight: *const c_void,
         results: *mut *mut c_void,
     ) -> *mut c_char;
+    fn shardplan_flash_attention(
+        query: *const c_void,
+        key: *const c_void,
+        value: *const c_void,
+        causal: bool,
+        scale: *const f64,
+        results: *mut *mut c_void,
+    ) -> *mut c_char;
+    fn shardplan_flash_attention_backward(
+        gradient: *const c_void,
+        query: *const c_void,
+        key: *const c_void,
+        value: *const c_void,
+        output: *const c_void,
+        sums: *const c_void,
+        causal: bool,
+        scale: *const f64,
+        results: *mut *mut c_void,
+    ) -> *mut c_char;
 }
 
 fn pointer(tensor: &Tensor) -> *const c_void {
@@ -91,15 +110,76 @@ pub fn fused_adamw(
     })
 }
 
-/// Takes two new tensors.
-fn two(results: [*mut c_void; 2], message: *mut c_char) -> anyhow::Result<[Tensor; 2]> {
+/// Takes so many new tensors.
+fn new_tensors<const COUNT: usize>(
+    results: [*mut c_void; COUNT],
+    message: *mut c_char,
+) -> anyhow::Result<[Tensor; COUNT]> {
     let found = results.map(|pointer| {
         // SAFETY: a non-null result is a new torch tensor that nobody else owns.
         (!pointer.is_null()).then(|| unsafe { Tensor::from_ptr(pointer.cast()) })
     });
     checked(message)?;
-    let [Some(first), Some(second)] = found else { anyhow::bail!("libtorch gave fewer than two tensors") };
-    Ok([first, second])
+    let found: Vec<Tensor> = found.into_iter().flatten().collect();
+    found.try_into().map_err(|_| anyhow::anyhow!("libtorch gave fewer than {COUNT} tensors"))
+}
+
+/// Attention of a GPU by FlashAttention, without dropout: queries, keys and values `[b, heads, s, d]`, causally of equally many of both
+/// or all to all. Gives what is seen and the logarithms of the sums of scores' exponentials, fp32 `[b, heads, s]`. Without a scale it is
+/// that of the width.
+///
+/// # Errors
+/// When libtorch throws, as it does where there is no such kernel.
+pub fn flash_attention(
+    [query, key, value]: [&Tensor; 3],
+    causal: bool,
+    scale: Option<f64>,
+) -> anyhow::Result<(Tensor, Tensor)> {
+    let mut results = [null_mut::<c_void>(); 2];
+    let scale = scale.as_ref().map_or(null(), std::ptr::from_ref);
+    // SAFETY: the tensors are live and borrowed for the call, `scale` is null or lives as long; `results` has room for two pointers.
+    let message = unsafe {
+        shardplan_flash_attention(
+            pointer(query),
+            pointer(key),
+            pointer(value),
+            causal,
+            scale,
+            results.as_mut_ptr(),
+        )
+    };
+    Ok(new_tensors(results, message)?.into())
+}
+
+/// Its backward: gradients of queries, keys and values, of that of what was seen. Output and logarithms may be those of more keys than
+/// these: then it is these keys' part.
+///
+/// # Errors
+/// When libtorch throws.
+pub fn flash_attention_backward(
+    gradient: &Tensor,
+    [query, key, value]: [&Tensor; 3],
+    [output, sums]: [&Tensor; 2],
+    causal: bool,
+    scale: Option<f64>,
+) -> anyhow::Result<[Tensor; 3]> {
+    let mut results = [null_mut::<c_void>(); 3];
+    let scale = scale.as_ref().map_or(null(), std::ptr::from_ref);
+    // SAFETY: as above, with room for three pointers.
+    let message = unsafe {
+        shardplan_flash_attention_backward(
+            pointer(gradient),
+            pointer(query),
+            pointer(key),
+            pointer(value),
+            pointer(output),
+            pointer(sums),
+            causal,
+            scale,
+            results.as_mut_ptr(),
+        )
+    };
+    new_tensors(results, message)
 }
 
 /// RMSNorm of `input` over its last dim, and what it was divided by, inverted. Computed in fp32.
@@ -112,7 +192,7 @@ pub fn fused_rms_norm(input: &Tensor, weight: &Tensor, epsilon: f64) -> anyhow::
     // SAFETY: the tensors are live and borrowed for the call; `results` has room for two pointers.
     let message =
         unsafe { shardplan_rms_norm(pointer(input), pointer(weight), epsilon, results.as_mut_ptr()) };
-    two(results, message)
+    new_tensors(results, message)
 }
 
 /// Gradients of its input and its weight.
@@ -137,5 +217,5 @@ pub fn fused_rms_norm_backward(
             results.as_mut_ptr(),
         )
     };
-    two(results, message)
+    new_tensors(results, message)
 }

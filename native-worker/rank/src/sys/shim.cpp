@@ -8,6 +8,9 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -265,6 +268,42 @@ char* shardplan_rms_norm_backward(
         at::_fused_rms_norm_backward(*gradient, *input, {width}, *rest, *weight, {true, true});
     results[0] = new at::Tensor(std::move(of_input));
     results[1] = new at::Tensor(std::move(of_weight));
+  });
+}
+
+// Attention of a GPU by FlashAttention, `[b, heads, s, d]` all; `results` takes two new tensors: what is seen, and the logarithms
+// of sums.
+char* shardplan_flash_attention(
+    at::Tensor* query, at::Tensor* key, at::Tensor* value, bool causal, const double* scale, at::Tensor** results) {
+  return guarded([&] {
+    auto found = at::_scaled_dot_product_flash_attention(
+        *query, *key, *value, /*dropout_p=*/0.0, causal, /*return_debug_mask=*/false,
+        scale == nullptr ? std::nullopt : std::optional<double>(*scale));
+    results[0] = new at::Tensor(std::move(std::get<0>(found)));
+    results[1] = new at::Tensor(std::move(std::get<1>(found)));
+  });
+}
+
+// Its backward; `results` takes the gradients of queries, keys and values. Sequences are of one length, so there are no lengths to
+// hand on, and the state of a dropout that there is not is read by nobody.
+char* shardplan_flash_attention_backward(
+    at::Tensor* gradient,
+    at::Tensor* query,
+    at::Tensor* key,
+    at::Tensor* value,
+    at::Tensor* output,
+    at::Tensor* sums,
+    bool causal,
+    const double* scale,
+    at::Tensor** results) {
+  return guarded([&] {
+    const at::Tensor state = at::empty({2}, query->options().dtype(at::kLong));
+    auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_backward(
+        *gradient, *query, *key, *value, *output, *sums, at::Tensor(), at::Tensor(), query->size(2), key->size(2),
+        /*dropout_p=*/0.0, causal, state, state, scale == nullptr ? std::nullopt : std::optional<double>(*scale));
+    results[0] = new at::Tensor(std::move(of_query));
+    results[1] = new at::Tensor(std::move(of_key));
+    results[2] = new at::Tensor(std::move(of_value));
   });
 }
 

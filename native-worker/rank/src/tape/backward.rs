@@ -5,7 +5,9 @@ use tch::{Tensor, no_grad};
 
 use planner::shard::fsdp::Section;
 
-use super::{Exchange, Gradients, MakeWeightGradients, Mode, Moment, Node, OfWeights, Place, Tape, Weights};
+use super::{
+    Exchange, Gradient, Gradients, MakeWeightGradients, Mode, Moment, Node, OfWeights, Place, Tape, Weights,
+};
 use crate::collectives::Collectives;
 use crate::sys;
 
@@ -31,7 +33,7 @@ impl Deferred<'_> {
     pub fn run(self) -> anyhow::Result<()> {
         for task in self.tasks {
             match task {
-                Task::Make(parameters, make) => add_gradients(self.weights, &parameters, make()?)?,
+                Task::Make(parameters, make) => self.weights.add_gradients(&parameters, make()?)?,
                 Task::Done(section) => self.weights.at(Moment::AfterWeights, section, self.world)?,
             }
         }
@@ -43,16 +45,14 @@ impl<'a> Deferred<'a> {
     /// Puts off gradients that are there already.
     fn keep(&mut self, parameters: Vec<usize>, made: Vec<Tensor>) {
         if !parameters.is_empty() {
-            self.tasks.push(Task::Make(parameters, Box::new(move || Ok(made))));
+            self.tasks.push(Task::Make(parameters, Box::new(move || Ok(self::made(made)))));
         }
     }
 }
 
-fn add_gradients(weights: &dyn Weights, parameters: &[usize], gradients: Vec<Tensor>) -> anyhow::Result<()> {
-    for (parameter, gradient) in parameters.iter().zip(gradients) {
-        weights.add_gradient(*parameter, &gradient)?;
-    }
-    Ok(())
+/// Gradients that are there.
+fn made(gradients: Vec<Tensor>) -> Vec<Gradient> {
+    gradients.into_iter().map(Gradient::Made).collect()
 }
 
 impl<'a> Tape<'a> {
@@ -101,7 +101,7 @@ impl<'a> Tape<'a> {
                                 let made = self.segment_backward(&inputs, &weights, output.1, gradient)?;
                                 let parameters: Vec<usize> =
                                     weights.iter().map(|(parameter, _)| *parameter).collect();
-                                add_gradients(self.weights, &parameters, made)?;
+                                self.weights.add_gradients(&parameters, self::made(made))?;
                             }
                         }
                     }
@@ -116,9 +116,11 @@ impl<'a> Tape<'a> {
                             (OfWeights::Made(made), Some(deferred)) if self.weights.gathers_gradients() => {
                                 deferred.keep(weights, made);
                             }
-                            (OfWeights::Made(made), _) => add_gradients(self.weights, &weights, made)?,
+                            (OfWeights::Made(made), _) => {
+                                self.weights.add_gradients(&weights, self::made(made))?;
+                            }
                             (OfWeights::Later(make), None) => {
-                                add_gradients(self.weights, &weights, make()?)?;
+                                self.weights.add_gradients(&weights, make()?)?;
                             }
                             (OfWeights::Later(make), Some(deferred)) => {
                                 deferred.tasks.push(Task::Make(weights, make));
@@ -212,7 +214,8 @@ fn segment_weights<'a>(weights: Vec<(usize, Tensor)>, output: Tensor, gradient: 
     let make = move || {
         let leaves: Vec<&Tensor> = leaves.iter().collect();
         let found = sys::gradients(&[&output], &[&gradient], &leaves)?;
-        found.into_iter().map(|gradient| gradient.context("a weight that its segment does not use")).collect()
+        let found = found.into_iter();
+        found.map(|gradient| Ok(gradient.context("a weight that its segment does not use")?.into())).collect()
     };
     Task::Make(parameters, Box::new(make))
 }

@@ -97,8 +97,55 @@ pub struct Gradients<'a> {
     pub weights: OfWeights<'a>,
 }
 
-/// Makes gradients of weights.
-pub type MakeWeightGradients<'a> = Box<dyn FnOnce() -> anyhow::Result<Vec<Tensor>> + 'a>;
+/// A gradient of a weight, or of several.
+pub enum Gradient {
+    /// It itself.
+    Made(Tensor),
+    /// Those of so many weights as its first dim is long, in a row, one behind the other.
+    Stacked(Tensor),
+    /// What makes it: gradients of outputs `[tokens, outputs]`, whose product with the inputs `[tokens, inputs]` has this shape.
+    Product {
+        /// Gradients of outputs.
+        of_outputs: Tensor,
+        /// Inputs.
+        inputs: Tensor,
+        /// The weight's.
+        shape: Vec<i64>,
+    },
+}
+
+impl Gradient {
+    /// Of how many weights it is.
+    pub fn parameters(&self) -> usize {
+        match self {
+            Gradient::Made(_) | Gradient::Product { .. } => 1,
+            Gradient::Stacked(all) => all.size().first().map_or(0, |&count| count as usize),
+        }
+    }
+
+    /// The gradient of each weight. What it was made of is given back.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn make(self) -> anyhow::Result<Vec<Tensor>> {
+        Ok(match self {
+            Gradient::Made(made) => vec![made],
+            Gradient::Stacked(all) => all.f_unbind(0)?,
+            Gradient::Product { of_outputs, inputs, shape } => {
+                vec![of_outputs.f_tr()?.f_matmul(&inputs)?.f_view(shape.as_slice())?]
+            }
+        })
+    }
+}
+
+impl From<Tensor> for Gradient {
+    fn from(made: Tensor) -> Gradient {
+        Gradient::Made(made)
+    }
+}
+
+/// Makes gradients of weights, or what makes them.
+pub type MakeWeightGradients<'a> = Box<dyn FnOnce() -> anyhow::Result<Vec<Gradient>> + 'a>;
 
 /// Gradients of a function's weights.
 pub enum OfWeights<'a> {
@@ -169,11 +216,11 @@ pub trait Weights {
     /// A leaf that shares memory with the parameter's slice.
     fn leaf(&self, parameter: usize) -> Tensor;
 
-    /// Adds to the parameter's main gradient.
+    /// Adds to the main gradients of these parameters, in their order.
     ///
     /// # Errors
     /// When shapes don't fit.
-    fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()>;
+    fn add_gradients(&self, parameters: &[usize], gradients: Vec<Gradient>) -> anyhow::Result<()>;
 
     /// Whether gradients of a section's weights are wanted together: a split backward then puts all of them off.
     fn gathers_gradients(&self) -> bool;

@@ -48,7 +48,7 @@ fn library() -> &'static str {
 }
 
 /// Starts a rank for each GPU.
-fn start(plan: &Value, arguments: &[&str], variables: &[(&str, &str)]) -> Run {
+pub fn start(plan: &Value, arguments: &[&str], variables: &[(&str, &str)]) -> Run {
     start_each(plan, arguments, |_| variables)
 }
 

@@ -14,6 +14,7 @@ mod failures;
 mod families;
 mod fsdp2;
 mod gpu;
+mod gpu_kernels;
 mod half;
 mod harness;
 mod kept;

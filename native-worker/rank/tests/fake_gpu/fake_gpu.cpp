@@ -421,6 +421,108 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
   return made;
 }
 
+// What GPUs alone have, and these have not where FAKE_GPU_WITHOUT_KERNELS is set; or they make something else, as it says.
+bool is_wrong(const char* name) {
+  const char* text = std::getenv("FAKE_GPU_WITHOUT_KERNELS");
+  TORCH_CHECK(text == nullptr || std::string(text) == "wrong", "fake GPU: no kernel for ", name);
+  return text != nullptr;
+}
+
+void check_flash(const at::Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  TORCH_CHECK(type == at::kHalf || type == at::kBFloat16, "FlashAttention only support fp16 and bf16 data type");
+  TORCH_CHECK(tensor.stride(-1) == 1, "Input tensor must have contiguous last dimension");
+  TORCH_CHECK(tensor.size(-1) % 8 == 0 && tensor.size(-1) <= 256, "head_size must be a multiple of 8, and at most 256");
+}
+
+// The CPU has it by another name.
+std::tuple<
+    at::Tensor,
+    at::Tensor,
+    at::Tensor,
+    at::Tensor,
+    c10::SymInt,
+    c10::SymInt,
+    at::Tensor,
+    at::Tensor,
+    at::Tensor>
+flash_attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    double dropout,
+    bool causal,
+    bool,
+    std::optional<double> scale) {
+  const bool wrong = is_wrong("flash_attention");
+  for (const at::Tensor& tensor : {query, key, value}) check_flash(tensor);
+  Operation operation;
+  const auto host = [&](const at::Tensor& tensor) { return operation.on_host(tensor, false, false); };
+  const at::Tensor q = host(query), k = host(key), v = host(value);
+  operation.begin("flash_attention");
+  auto [output, sums] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout, causal, std::nullopt, scale);
+  if (wrong) sums = sums * 1.1;
+  const at::Tensor made = operation.on_gpu(output.contiguous()), of_sums = operation.on_gpu(sums.contiguous());
+  operation.end("flash_attention");
+  return {made, of_sums, {}, {}, query.size(2), key.size(2), {}, {}, {}};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
+    const at::Tensor& gradient,
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor& output,
+    const at::Tensor& sums,
+    const at::Tensor& lengths,
+    const at::Tensor& other_lengths,
+    c10::SymInt queries,
+    c10::SymInt keys,
+    double dropout,
+    bool causal,
+    const at::Tensor&,
+    const at::Tensor&,
+    std::optional<double> scale) {
+  is_wrong("flash_attention_backward");
+  for (const at::Tensor& tensor : {query, key, value}) check_flash(tensor);
+  TORCH_CHECK(!lengths.defined() && !other_lengths.defined(), "sequences of one length have no lengths");
+  TORCH_CHECK(queries == query.size(2) && keys == key.size(2) && sums.is_contiguous(), "other lengths");
+  Operation operation;
+  const auto host = [&](const at::Tensor& tensor) { return operation.on_host(tensor, false, false); };
+  const at::Tensor g = host(gradient), q = host(query), k = host(key), v = host(value), o = host(output);
+  const at::Tensor s = host(sums);
+  operation.begin("flash_attention_backward");
+  auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      g, q, k, v, o, s, dropout, causal, std::nullopt, scale);
+  auto made = std::make_tuple(
+      operation.on_gpu(of_query.contiguous()),
+      operation.on_gpu(of_key.contiguous()),
+      operation.on_gpu(of_value.contiguous()));
+  operation.end("flash_attention_backward");
+  return made;
+}
+
+// The CPU multiplies into no other type.
+at::Tensor& product_in_another_type(
+    const at::Tensor& self,
+    const at::Tensor& one,
+    const at::Tensor& other,
+    at::ScalarType type,
+    const at::Scalar& beta,
+    const at::Scalar& alpha,
+    at::Tensor& out) {
+  const bool wrong = is_wrong("addmm.dtype_out");
+  TORCH_CHECK(type == out.scalar_type() && self.is_same(out), "out_dtype must be the same as the dtype of the provided out tensor");
+  TORCH_CHECK(one.scalar_type() == other.scalar_type(), "mat1 and mat2 must have the same dtype");
+  Operation operation;
+  at::Tensor into = operation.on_host(out, true, false);
+  const at::Tensor left = operation.on_host(one, false, false), right = operation.on_host(other, false, false);
+  operation.begin("addmm.dtype_out");
+  into.mul_(beta).add_(at::matmul(left.to(type), right.to(type)), wrong ? at::Scalar(2) : alpha);
+  operation.end("addmm.dtype_out");
+  return out;
+}
+
 TORCH_LIBRARY_IMPL(_, CUDA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_the_cpu>());
 }
@@ -437,6 +539,9 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("resize_", at::native::resize_);
   m.impl("_fused_sdp_choice", plain_attention);
   m.impl("_fused_rms_norm_backward", rms_norm_backward);
+  m.impl("_scaled_dot_product_flash_attention", flash_attention);
+  m.impl("_scaled_dot_product_flash_attention_backward", flash_attention_backward);
+  m.impl("addmm.dtype_out", product_in_another_type);
   // By one kernel, as GPUs of capability 9 have it: elsewhere libtorch has the host read where each product ends.
   m.impl("_grouped_mm", torch::CppFunction::makeFromBoxedFunction<&on_the_cpu>());
 }

@@ -8,7 +8,7 @@ use super::products::{self, Matrices, Rows};
 use super::router::Routed;
 use crate::model::activation::Unit;
 use crate::model::functions::exact;
-use crate::tape::{Flow, Gradients, OfWeights, Tape};
+use crate::tape::{Flow, Gradient, Gradients, OfWeights, Tape};
 
 /// Numbers of one expert's parameters.
 #[derive(Debug, Clone)]
@@ -23,12 +23,13 @@ pub struct Expert {
     pub fc2_bias: Option<usize>,
 }
 
-impl Expert {
-    /// The numbers, in the order in which gradients are made.
-    fn parameters(&self) -> impl Iterator<Item = usize> {
-        [Some(self.fc1), self.fc1_bias, Some(self.fc2), self.fc2_bias].into_iter().flatten()
-    }
-}
+/// An expert's parameters, in the order in which gradients are made: those of a kind of all experts together.
+const KINDS: [fn(&Expert) -> Option<usize>; 4] = [
+    |expert| Some(expert.fc1),
+    |expert| expert.fc1_bias,
+    |expert| Some(expert.fc2),
+    |expert| expert.fc2_bias,
+];
 
 /// What all experts of a layer do alike.
 #[derive(Debug, Clone, Copy)]
@@ -194,26 +195,30 @@ fn backward(
 }
 
 impl OfParameters {
-    /// Gradients of each expert's parameters, in the order in which [`Expert::parameters`] names them.
-    fn make(self, weights: &Weights, rows: &Rows, doing: Doing) -> anyhow::Result<Vec<Tensor>> {
+    /// Gradients of all experts' parameters, in the order of [`KINDS`], whose shapes these are.
+    fn make(
+        self,
+        weights: &Weights,
+        rows: &Rows,
+        doing: Doing,
+        [fc1, fc1_bias, fc2, fc2_bias]: &[Vec<i64>; 4],
+    ) -> anyhow::Result<Vec<Gradient>> {
         let OfParameters { input, weighted, share, of_first, gradient } = self;
         let exact = exact(input.kind());
-        let of_fc1 = weights.fc1.of_matrices(&of_first, &doing.given(&input, &share)?, rows)?;
-        let of_fc2 = weights.fc2.of_matrices(&gradient, &weighted, rows)?;
-        if weights.fc1_bias.is_empty() && weights.fc2_bias.is_empty() {
-            return Ok(of_fc1.into_iter().zip(of_fc2).flat_map(<[Tensor; 2]>::from).collect());
-        }
-        let mut made = Vec::new();
-        let sum = |part: Tensor| part.f_sum_dim_intlist([0_i64].as_slice(), false, exact);
-        for ((expert, start, length), (of_fc1, of_fc2)) in rows.parts()?.zip(of_fc1.into_iter().zip(of_fc2)) {
-            made.push(of_fc1);
-            if weights.fc1_bias.get(expert).is_some() {
-                made.push(sum(of_first.f_narrow(0, start, length)?)?);
+        let sum = |part: Tensor, shape: &Vec<i64>| -> anyhow::Result<Gradient> {
+            Ok(part.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?.f_view(shape.as_slice())?.into())
+        };
+        let mut made = weights.fc1.of_matrices(&of_first, &doing.given(&input, &share)?, rows, fc1)?;
+        if !weights.fc1_bias.is_empty() {
+            for (_, start, length) in rows.parts()? {
+                made.push(sum(of_first.f_narrow(0, start, length)?, fc1_bias)?);
             }
-            made.push(of_fc2);
-            if weights.fc2_bias.get(expert).is_some() {
+        }
+        made.extend(weights.fc2.of_matrices(&gradient, &weighted, rows, fc2)?);
+        if !weights.fc2_bias.is_empty() {
+            for (_, start, length) in rows.parts()? {
                 let wide = gradient.f_narrow(0, start, length)?.f_to_kind(exact)?;
-                made.push(sum(doing.taken(&wide, &share.f_narrow(0, start, length)?)?)?);
+                made.push(sum(doing.taken(&wide, &share.f_narrow(0, start, length)?)?, fc2_bias)?);
             }
         }
         Ok(made)
@@ -237,8 +242,11 @@ pub fn routed<'a>(
     let width = size.last().copied().unwrap_or(1);
     let has_kernel = products::has_kernel(input.data().device(), input.data().kind())?;
     let weights = Weights::of(tape, experts, width, has_kernel)?;
-    let parameters: Vec<usize> = experts.iter().flat_map(Expert::parameters).collect();
-    let shapes: Vec<Vec<i64>> = parameters.iter().map(|&parameter| tape.weight(parameter).size()).collect();
+    let parameters: Vec<usize> = KINDS.into_iter().flat_map(|kind| experts.iter().filter_map(kind)).collect();
+    let shapes = KINDS.map(|kind| {
+        let one = experts.first().and_then(kind);
+        one.map(|number| tape.weight(number).size()).unwrap_or_default()
+    });
     let world = tape.group().world;
     let Routed { shares, chosen } = routed;
     let dispatch = Dispatch::new(world, grid, &chosen, experts.len(), weights.are_together())?;
@@ -253,12 +261,7 @@ pub fn routed<'a>(
             backward(kept, &weights, dispatch.rows(), doing, gradient)?;
         let of_input = dispatch.sum_choices(&dispatch.back(of_input)?)?.f_view(size.as_slice())?;
         let of_shares = dispatch.choices(&dispatch.back(of_share)?)?;
-        let of_weights = move || {
-            let made = later.make(&weights, dispatch.rows(), doing)?.into_iter().zip(shapes);
-            Ok(made
-                .map(|(gradient, shape)| gradient.f_view(shape.as_slice()))
-                .collect::<Result<Vec<_>, _>>()?)
-        };
+        let of_weights = move || later.make(&weights, dispatch.rows(), doing, &shapes);
         let weights = OfWeights::Later(Box::new(of_weights));
         Ok(Gradients { inputs: vec![of_input, of_shares], weights })
     };

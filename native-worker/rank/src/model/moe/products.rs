@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::sys;
+use crate::tape::Gradient;
 
 /// What addresses and the lengths of rows must be multiples of, in bytes.
 const ALIGNMENT: usize = 16;
@@ -165,7 +166,8 @@ impl Matrices {
         }
     }
 
-    /// Gradients of the matrices, from the rows that experts were given and the gradients of what they made.
+    /// Gradients of the matrices, each of this shape, from the rows that experts were given and the gradients of what they made: as one
+    /// where one kernel makes them.
     ///
     /// # Errors
     /// As above.
@@ -174,18 +176,24 @@ impl Matrices {
         of_outputs: &Tensor,
         given: &Tensor,
         rows: &Rows,
-    ) -> anyhow::Result<Vec<Tensor>> {
+        shape: &[i64],
+    ) -> anyhow::Result<Vec<Gradient>> {
+        let stacked = |all: Tensor| -> anyhow::Result<Vec<Gradient>> {
+            let shape: Vec<i64> =
+                std::iter::once(self.each.len() as i64).chain(shape.iter().copied()).collect();
+            Ok(vec![Gradient::Stacked(all.f_view(shape.as_slice())?)])
+        };
         match rows {
             Rows::Ends(ends) if given.size()[0] > 0 => {
-                let all = product(&of_outputs.f_contiguous()?.f_tr()?, &given.f_contiguous()?, ends)?;
-                Ok(all.f_unbind(0)?)
+                stacked(product(&of_outputs.f_contiguous()?.f_tr()?, &given.f_contiguous()?, ends)?)
             }
-            Rows::Ends(_) => Ok(Tensor::f_zeros(self.size(), (given.kind(), given.device()))?.f_unbind(0)?),
+            Rows::Ends(_) => stacked(Tensor::f_zeros(self.size(), (given.kind(), given.device()))?),
             Rows::Each(_) => rows
                 .parts()?
                 .map(|(_, start, length)| {
                     let of_outputs = of_outputs.f_narrow(0, start, length)?;
-                    Ok(of_outputs.f_tr()?.f_matmul(&given.f_narrow(0, start, length)?)?)
+                    let made = of_outputs.f_tr()?.f_matmul(&given.f_narrow(0, start, length)?)?;
+                    Ok(Gradient::Made(made.f_view(shape)?))
                 })
                 .collect(),
         }
@@ -241,7 +249,8 @@ mod tests {
                         matrices.outputs(&given, rows, &[]).unwrap(),
                         matrices.of_rows(&of_outputs, rows).unwrap(),
                     ];
-                    made.extend(matrices.of_matrices(&of_outputs, &given, rows).unwrap());
+                    let of_matrices = matrices.of_matrices(&of_outputs, &given, rows, &[24, 16]).unwrap();
+                    made.extend(of_matrices.into_iter().flat_map(|gradient| gradient.make().unwrap()));
                     made
                 };
                 let (by_each, by_all) = (of(&each), of(&all));
