@@ -13,6 +13,10 @@ pub(super) fn on_gpu(plan: &Plan) -> bool {
 }
 
 /// Context and communicators of one rank: one communicator for each kind of group that carries large traffic.
+///
+/// The executor has more, of the same ranks (sums beside computing) or of neighbours in a pipeline. It splits all off one whole and has
+/// them share what connects ranks (`splitShare`), which NCCL keeps by channel and peer, not by communicator (`src/channel.cc`; NCCL issue
+/// 986), so they take buffers for no peer that is connected already.
 pub(super) fn outside_bytes(plan: &Plan) -> u64 {
     if !on_gpu(plan) {
         return 0;

@@ -419,7 +419,13 @@ int ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 // A setting of the library that has the same beginning in all its versions.
-typedef struct { size_t size; unsigned magic, version; int blocking; } Config;
+typedef struct {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cga_cluster_size, min_ctas, max_ctas;
+  const char* net_name;
+  int split_share;
+} Config;
 
 static void* connect_behind(void* argument) {
   Comm* comm = argument;
@@ -492,7 +498,8 @@ static void* split_behind(void* argument) {
 
 int ncclCommSplit(void* handle, int colour, int key, void** out, Config* config) {
   Comm* whole = handle;
-  if (whole->state != SUCCESS || config->blocking != 0) return INVALID_ARGUMENT;
+  // Parts that don't share what connects ranks would take as much memory again, which nobody predicts.
+  if (whole->state != SUCCESS || config->blocking != 0 || config->split_share != 1) return INVALID_ARGUMENT;
   Split* split = malloc(sizeof *split);
   *split = (Split){whole, colour, key, out};
   whole->state = IN_PROGRESS;
