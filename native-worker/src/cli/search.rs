@@ -139,7 +139,7 @@ impl SearchCommand {
         (request.objective, request.deadline_days) = (asked.aim(), asked.deadline_days);
         request.margin = self.margin;
         request.prices.extend(self.price.iter().flatten().map(|(gpu, price)| (gpu.clone(), *price)));
-        // A row that the answer has keeps its number: fitting ones come first, so many, and then tight ones.
+        // A row that the answer has keeps its number: those of one group come first, so many, and then the other's.
         let beyond = self.row.filter(|&row| row > self.top.saturating_mul(2));
         request.limits.rows = beyond.unwrap_or(self.top);
         request.limits.simulated = self.simulate;
@@ -248,17 +248,13 @@ fn readable(answer: &SearchAnswer) -> String {
     }
     out.push_str(if answer.rows.is_empty() { "" } else { "\n" });
     out.push_str(&format!("{}\n", text::one_line(&answer.scope.in_words())));
-    let of = |group: FitGroup| answer.rows.iter().filter(|row| row.group == group).collect::<Vec<&Row>>();
-    let groups = FitGroup::ALL.map(of);
-    let [fits, tight] = &groups;
-    if !fits.is_empty() {
-        out.push_str(&table(fits));
-    }
-    if !tight.is_empty() {
-        out.push_str(if fits.is_empty() { "" } else { "\n" });
-        out.push_str(&text::one_line(&answer.tight_in_words()));
-        out.push('\n');
-        out.push_str(&table(tight));
+    for (place, (heading, rows)) in answer.by_group().into_iter().enumerate() {
+        out.push_str(if place > 0 { "\n" } else { "" });
+        if let Some(heading) = heading {
+            out.push_str(&text::one_line(&heading));
+            out.push('\n');
+        }
+        out.push_str(&table(rows));
     }
     if answer.rows.iter().chain(answer.bests().into_iter().map(|best| best.1)).any(|row| !row.simulated) {
         out.push_str("~ by the closed form: only the best are simulated, and steps of many thousand micro batches are not\n");
@@ -272,8 +268,9 @@ fn readable(answer: &SearchAnswer) -> String {
         ));
     }
     if let Some(relief) = &answer.relief {
-        if tight.is_empty() {
-            out.push_str("nothing fits\n");
+        if answer.rows.is_empty() {
+            let looked_at = if answer.left_out.is_empty() { "nothing fits" } else { "nothing of what was looked at fits" };
+            out.push_str(&format!("{looked_at}\n"));
         }
         if let Some(smallest) = &relief.smallest {
             out.push_str(&format!(
@@ -347,7 +344,7 @@ fn in_words(objective: Objective) -> &'static str {
     }
 }
 
-fn table(rows: &[&Row]) -> String {
+fn table(rows: &[Row]) -> String {
     let header = [
         "place",
         "seconds",

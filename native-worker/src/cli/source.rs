@@ -110,6 +110,9 @@ impl Source {
         for one in &sourced.chosen {
             notice(&format!("chosen {}: {}; {}", one.field, one.value, one.why));
         }
+        for note in sourced.answer.iter().flat_map(|answer| &answer.notes) {
+            notice(&format!("note: {note}"));
+        }
         Ok(sourced)
     }
 

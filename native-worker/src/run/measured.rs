@@ -17,8 +17,8 @@ pub struct MeasuredRun {
 }
 
 impl MeasuredRun {
-    /// Of a run; none of one that did no step.
-    pub fn of(folder: &RunFolder, world_size: u64) -> Option<MeasuredRun> {
+    /// Of these ranks of a run, those that were started last; none where they did no step.
+    pub fn of(folder: &RunFolder, ranks: Vec<u64>) -> Option<MeasuredRun> {
         let of_rank = |rank| {
             let RankRecord { done, last_step, .. } = folder.rank(rank);
             Some(MeasuredRun {
@@ -27,7 +27,7 @@ impl MeasuredRun {
                 communication: last_step?.communication,
             })
         };
-        (0..world_size).filter_map(of_rank).reduce(|one, other| MeasuredRun {
+        ranks.into_iter().filter_map(of_rank).reduce(|one, other| MeasuredRun {
             peak_bytes: one.peak_bytes.max(other.peak_bytes),
             step_seconds: one.step_seconds.max(other.step_seconds),
             communication: longer(one.communication, other.communication),

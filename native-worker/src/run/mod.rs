@@ -174,7 +174,12 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     };
     let mut progress = Progress::new(&folder, plan.run.steps);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(train((command, survivors), (&folder, info), log, &mut progress))?;
+    let (ended, last) = runtime.block_on(train((command, survivors), (&folder, info), log, &mut progress))?;
+    // What was measured last is the survivors', and so is what it is compared with.
+    let compared = last.file.map_or(compared, |file| {
+        let findings = Plan::resolve(&file).findings;
+        compared_with(&asked, &file, &findings)
+    });
     Ok(Finished {
         id,
         folder: folder.path().to_owned(),
@@ -183,9 +188,17 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         missing: ended.missing,
         recoveries: ended.recoveries,
         compared,
-        measured: MeasuredRun::of(&folder, plan.world_size()),
+        measured: MeasuredRun::of(&folder, last.ranks),
         figures: progress.summary(),
     })
+}
+
+/// What was started last.
+struct Last {
+    /// The plan under the worker's rules, where it is not the one that the run began with.
+    file: Option<PlanFile>,
+    /// Its ranks.
+    ranks: Vec<u64>,
 }
 
 /// Starts the ranks, and again what is left of them where that goes on after a failure, until the run ends.
@@ -194,8 +207,9 @@ async fn train(
     (folder, mut info): (&RunFolder, RunInfo),
     log: Log,
     progress: &mut Progress,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<(Ended, Last)> {
     let mut supervisor = Supervisor::new(folder.clone(), log)?;
+    let mut file = None;
     loop {
         let lack = survivors.as_ref().is_some_and(Survivors::lack);
         let attempt = supervisor.attempt(&command, (survivors.is_some(), lack), progress).await;
@@ -203,7 +217,8 @@ async fn train(
         let whole_again = attempt.whole_again && attempt.outcome == Outcome::Stopped;
         let goes_on = (failed || whole_again) && !attempt.stopped;
         let Some(survivors) = survivors.as_mut().filter(|_| goes_on) else {
-            return Ok(supervisor.finish(attempt.outcome, attempt.reason));
+            let last = Last { file, ranks: command.ranks };
+            return Ok((supervisor.finish(attempt.outcome, attempt.reason), last));
         };
         let number = info.attempts.saturating_add(1);
         // A stop for the sake of the whole plan is none of what follows.
@@ -224,8 +239,13 @@ async fn train(
             Ok(next)
         });
         match next {
-            Err(why) => return Ok(supervisor.finish(Outcome::Failed, format!("{}. {why}", attempt.reason))),
+            Err(why) => {
+                let last = Last { file, ranks: command.ranks };
+                let why = format!("{}. {why}", attempt.reason);
+                return Ok((supervisor.finish(Outcome::Failed, why), last));
+            }
             Ok(next) => {
+                file = Some(next.file);
                 let began = next.recovering;
                 let from = match began.from_step {
                     Some(step) => format!("from step {step}"),

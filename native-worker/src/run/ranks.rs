@@ -1,6 +1,7 @@
 //! Starting the rank processes of a run on this machine, and hearing what they print and how they end.
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -179,11 +180,22 @@ pub fn signal_rank(pid: u32, signal: Signal) {
     }
 }
 
-/// A port that is free now.
+/// Ports that the kernel gives to nobody who asks for any, unless it was set otherwise: those begin at 32768.
+const APART: std::ops::Range<u16> = 20_000..32_768;
+
+/// A port that is free now, and that stays free until rank 0 listens on it: not one of those that the kernel gives to whoever asks
+/// for any, as every rank does. Where all of them are taken, any.
 ///
 /// # Errors
 /// When there is none.
 pub fn free_port() -> anyhow::Result<u16> {
+    // Launchers that start side by side begin at other places.
+    let began = RandomState::new().build_hasher().finish() % APART.len() as u64;
+    let of = |number: u64| APART.start + ((began + number) % APART.len() as u64) as u16;
+    let listens = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    if let Some(port) = (0..1000).map(of).find(listens) {
+        return Ok(port);
+    }
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("no port of 127.0.0.1 is free")?;
     Ok(listener.local_addr().context("no port of 127.0.0.1 is free")?.port())
 }

@@ -22,7 +22,7 @@ pub struct SearchAnswer {
     /// What was free, and what all plans have alike.
     #[serde(default)]
     pub scope: Scope,
-    /// The best plans that fit, then the best tight ones. Within a group the best first: those that were simulated, and those
+    /// The best plans that fit, then the best tight ones, and the other way where the best that fits takes over twice as long. Within a group the best first: those that were simulated, and those
     /// whose steps have too many actions for it by the closed form, then others. Of plans that differ in nothing that is shown of them but a setting only the first.
     pub rows: Vec<Row>,
     /// Plans that fit (tight ones where none does) and that no other beats in step time, memory left and cost; fastest first.
@@ -74,12 +74,30 @@ impl SearchAnswer {
         bests
     }
 
-    /// What makes rows of the second group tight, in a sentence.
+    /// Rows by group, in their order, each with the sentence that stands above it: what makes rows tight, and where those stand first,
+    /// that others fit.
+    pub fn by_group(&self) -> Vec<(Option<String>, &[Row])> {
+        let groups = self.rows.chunk_by(|one, next| one.group == next.group).enumerate();
+        groups
+            .map(|(place, rows)| match rows.first().map(|row| row.group) {
+                Some(FitGroup::Tight) => (Some(self.tight_in_words()), rows),
+                _ if place > 0 => (Some("these fit for sure".to_owned()), rows),
+                _ => (None, rows),
+            })
+            .collect()
+    }
+
+    /// What makes rows tight, in a sentence.
     pub fn tight_in_words(&self) -> String {
         let free = self.margin.map_or_else(String::new, |margin| {
             format!(", or less than the margin of {} stays free", margin.in_words())
         });
-        let only = if self.counts.fitting == 0 { "nothing fits for sure; these are tight" } else { "tight" };
+        let first = self.rows.first().is_some_and(|row| row.group == FitGroup::Tight);
+        let only = match (self.counts.fitting, first) {
+            (0, _) => "nothing fits for sure; these are tight",
+            (_, true) => "tight, and first, for the best that fits for sure takes over twice as long",
+            _ => "tight",
+        };
         format!(
             "{only}: the predicted peak is within the GPU's memory, but the upper end of its likely range is not{free}"
         )

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::Search;
 use super::answer::Pin;
 use super::candidate::{ALIKE, Scored};
-use super::partial::Partial;
 use super::request::AxisValues;
+use super::room::FitGroup;
 use super::settings::Settings;
 use crate::units::Bytes;
 use crate::wire::{Chosen, Objective};
@@ -125,20 +125,24 @@ impl Search {
         find(others).and_then(|place| others.get(place))
     }
 
-    /// What the best tight plan would gain, where it is better than the first, which fits, by more than the time model can tell.
-    pub(super) fn tight_but_better(&self, (first, seconds): &Ranked, partial: &Partial) -> Option<String> {
-        let tight = partial.tight.best.first()?;
-        let (key, own) = (self.key(first), self.key(tight));
-        if !own.compare(&key).is_lt() || key.is_like(&own, self.request.objective) {
+    /// What the best plan of the other group would gain or cost: one that is tight, and better than the first by more than the time model
+    /// can tell; or one that fits for sure, where the first is tight.
+    pub(super) fn of_other_group(
+        &self,
+        (first, seconds): &Ranked,
+        group: FitGroup,
+        other: &Scored,
+    ) -> Option<String> {
+        let (key, own) = (self.key(first), self.key(other));
+        let is_better = own.compare(&key).is_lt() && !key.is_like(&own, self.request.objective);
+        if group == FitGroup::Fits && !is_better {
             return None;
         }
-        let (settings, row) = (self.settings(&first.candidate)?, self.closed_form_row(tight)?);
-        let simulated = self.simulate(tight).seconds;
-        let [own, other] = match (simulated, seconds) {
-            (Some(own), Some(other)) => [own, *other],
-            _ => [tight.seconds, first.seconds],
+        let (settings, row) = (self.settings(&first.candidate)?, self.closed_form_row(other)?);
+        let [of_first, of_other] = match (seconds, self.simulate(other).seconds) {
+            (Some(first), Some(other)) => [*first, other],
+            _ => [first.seconds, other.seconds],
         };
-        let gain = 1.0 - own / other;
         let differs = |(path, of): (String, Reader)| {
             let value = of(&row.settings);
             (value != of(&settings)).then(|| Pin { field: path, value }.in_words())
@@ -148,14 +152,22 @@ impl Search {
             // No field says how layers are split.
             what.push("another split of layers over stages".to_owned());
         }
+        let what = what.join(", ");
         let [gib, high] = [row.peak_bytes, row.interval_bytes[1]].map(|bytes| Bytes(bytes).in_words());
-        (gain > ALIKE).then(|| {
-            format!(
-                "{:.1} % faster ({own:.3} s), but tight, is this plan with {}: {gib} on the fullest GPU, and up to {high} likely",
-                100.0 * gain,
-                what.join(", ")
-            )
-        })
+        let memory = format!("{gib} on the fullest GPU, and up to {high} likely");
+        let gain = 1.0 - of_other / of_first;
+        match group {
+            FitGroup::Fits => (gain > ALIKE).then(|| {
+                format!(
+                    "{:.1} % faster ({of_other:.3} s), but tight, is this plan with {what}: {memory}",
+                    100.0 * gain
+                )
+            }),
+            FitGroup::Tight => Some(format!(
+                "tight, and chosen, for the best that fits for sure takes {:.1} times as long ({of_other:.3} s): this plan with {what}: {memory}",
+                of_other / of_first
+            )),
+        }
     }
 
     /// Paths of what is free, with their values.

@@ -45,20 +45,23 @@ impl Search {
     pub fn finish_with(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let mut answer = self.so_far(known, partial, simulated);
         answer.relief = (answer.counts.fitting == 0).then(|| self.lacking(partial));
-        let group = self.ranking.first_group(partial);
+        let [group, other] = self.ranking.groups(partial);
         let ranked = self.ranked(partial.group(group), simulated);
         answer.chosen = self.chosen(&ranked);
-        if self.request.only_first && group == FitGroup::Fits {
-            answer.notes.extend(ranked.first().and_then(|first| self.tight_but_better(first, partial)));
+        if self.request.only_first {
+            let other = partial.group(other).best.first();
+            let of = ranked.first().zip(other);
+            answer.notes.extend(of.and_then(|(first, other)| self.of_other_group(first, group, other)));
         }
         answer
     }
 
     /// The answer as far as it is known before all parts were worked on, with rows that are known from answers before.
     pub fn so_far(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
-        let (groups, most): (&[FitGroup], usize) = match self.request.only_first {
-            true => (&[self.ranking.first_group(partial)], 1),
-            false => (&FitGroup::ALL, self.request.limits.rows as usize),
+        let both = self.ranking.groups(partial);
+        let (groups, most) = match self.request.only_first {
+            true => (&both[..1], 1),
+            false => (&both[..], self.request.limits.rows as usize),
         };
         let ranked: Vec<Vec<Ranked>> =
             groups.iter().map(|group| self.ranked(partial.group(*group), simulated)).collect();

@@ -180,6 +180,7 @@ impl Search {
             kept: simulated,
             rows,
             only_first: request.only_first,
+            by_margin: request.margin.is_some(),
         };
         Ok(Search {
             request,

@@ -15,6 +15,10 @@ pub(super) const SIMULATED_LEAST: f64 = 0.95;
 /// Candidates of a shortlist that are simulated at a time, where only the first row is wanted: what comes out of them spares others.
 const ROUND: usize = 16;
 
+/// How many times as good a tight plan has to be to stand before all that fit. Its predicted peak fits, and the true one is as likely
+/// below as above it, so it trains every other time at least: one that is more than twice as fast trains more for the same hours.
+const WORTH_TIGHT: f64 = 2.0;
+
 /// The order of a search's candidates, and how many of the best are kept. Small, and can be sent to where results are
 /// merged; as JSON it comes back as it was.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +33,8 @@ pub struct Ranking {
     pub(super) rows: u64,
     /// Whether only the first row is wanted: where something fits, of tight ones only those better than it are known then.
     pub(super) only_first: bool,
+    /// Whether somebody asked for a margin, which no tight plan may take.
+    pub(super) by_margin: bool,
 }
 
 impl Ranking {
@@ -37,22 +43,23 @@ impl Ranking {
         into.merge(other, self.most(), self.objective, |scored| self.key(scored));
     }
 
-    /// The candidates to simulate: the best that fit, but for as many as tight ones may have rows, whether there are any or
-    /// not; then tight ones. Beside them the simplest that can't be told from the best.
+    /// The candidates to simulate: the best of the first group, but for as many as the second may have rows, whether there are any or
+    /// not; then the second's. Beside them the simplest that can't be told from the best.
     pub fn shortlist(&self, partial: &Partial) -> Vec<Scored> {
-        let groups: &[FitGroup] = if self.only_first { &[self.first_group(partial)] } else { &FitGroup::ALL };
-        let best = |group: FitGroup| match groups.contains(&group) {
-            true => partial.group(group).best.as_slice(),
+        let both = self.groups(partial);
+        let groups = if self.only_first { &both[..1] } else { &both };
+        let best = |group: &FitGroup| match groups.contains(group) {
+            true => partial.group(*group).best.as_slice(),
             false => &[],
         };
-        let (fits, tight) = (best(FitGroup::Fits), best(FitGroup::Tight));
+        let [first, second] = [best(&both[0]), best(&both[1])];
         let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
         // Some of them are one row.
         let promised = rows.saturating_mul(2).min(self.most() / 2);
-        let of_fits = fits.len().min(self.most() - promised);
-        let of_tight = tight.len().min(self.most() - of_fits);
+        let of_first = first.len().min(self.most() - promised);
+        let of_second = second.len().min(self.most() - of_first);
         let mut list: Vec<Scored> =
-            fits.iter().take(of_fits).chain(tight.iter().take(of_tight)).copied().collect();
+            first.iter().take(of_first).chain(second.iter().take(of_second)).copied().collect();
         let simple = groups.iter().flat_map(|group| partial.group(*group).simple.values());
         for scored in simple {
             if list.iter().all(|known| known.candidate != scored.candidate) {
@@ -82,9 +89,30 @@ impl Ranking {
         waiting.filter(may_be).take(ROUND).collect()
     }
 
-    /// The group of the first row.
-    pub(super) fn first_group(&self, partial: &Partial) -> FitGroup {
-        if partial.fits.best.is_empty() { FitGroup::Tight } else { FitGroup::Fits }
+    /// Both groups in their order: plans that fit before tight ones, but where a tight one is worth a try.
+    pub(super) fn groups(&self, partial: &Partial) -> [FitGroup; 2] {
+        let (fits, tight) = (partial.fits.best.first(), partial.tight.best.first());
+        let tight_first = match (fits, tight) {
+            (Some(fits), Some(tight)) => self.is_worth(tight, fits),
+            (fits, _) => fits.is_none(),
+        };
+        if tight_first { [FitGroup::Tight, FitGroup::Fits] } else { FitGroup::ALL }
+    }
+
+    /// Whether a tight plan stands before the best that fits. Never where memory is what was asked for.
+    fn is_worth(&self, tight: &Scored, fits: &Scored) -> bool {
+        let gain = fits.seconds / tight.seconds;
+        let gain = match self.objective {
+            Objective::Fastest | Objective::Deadline => gain,
+            Objective::Cheapest => {
+                let paid = |one: &Scored| {
+                    self.terms.get(one.candidate.subspace as usize).map_or(1.0, |terms| terms.gpus * terms.price)
+                };
+                gain * paid(fits) / paid(tight)
+            }
+            Objective::FewestGpus | Objective::MostHeadroom => return false,
+        };
+        !self.by_margin && gain > WORTH_TIGHT && self.key(tight).compare(&self.key(fits)).is_lt()
     }
 
     /// Whether nothing of a subspace that takes so many seconds at least can matter for the first row: enough plans that fit are

@@ -6,7 +6,7 @@ use crate::finding::clip;
 use crate::memory::MOST_OVER_PEAK;
 use crate::units::decimal;
 
-/// How well a plan fits. Whatever is best, plans that fit stand before tight ones.
+/// How well a plan fits. Plans that fit stand before tight ones, but those that are over twice as fast as whatever fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FitGroup {

@@ -1,9 +1,9 @@
 //! Where a number comes from.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The origin of one number.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Why {
     /// What the number is.
     pub title: String,

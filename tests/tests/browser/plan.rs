@@ -128,6 +128,15 @@ async fn a_pasted_config_gives_the_memory_that_planner_computes() -> Result<()> 
             .text_when("answer-peak", SOON, |text| text.contains(&format!("{:.1}", gib(memory.peak_bytes))))
             .await?;
         page.browser.screenshot("pasted-config").await?;
+
+        // Where a number comes from, in planner's words; another number asks anew.
+        for (number, key) in [("answer-peak", "memory.peak_bytes"), ("parameters-total", "parameters.total")] {
+            let why = planner::why::explain(&plan, key).context(key)?;
+            page.browser.click(number).await?;
+            let told = |text: &str| text.contains(&why.title) && text.contains(&why.source);
+            page.browser.text_when("why-panel", SOON, told).await?;
+        }
+        page.browser.screenshot("why").await?;
         Ok(())
     })
     .await

@@ -189,6 +189,14 @@ async fn a_replica_is_lost_and_the_losses_are_those_of_a_run_that_never_failed()
     );
     ensure!((began[0].global_batch, began[0].instead_of) == (4, None), "{began:?}");
     ensure!(began[0].from_step.is_some_and(|step| step + 1 == done.step), "{began:?} {done:?}");
+    // What is said in the end is of the survivors' plan, which takes longer than the whole one.
+    let said = going.said();
+    let beside = said.lines().find_map(|line| line.split("the last step took ").nth(1)).unwrap_or_default();
+    let predicted = beside.split(" s (").nth(1).and_then(|rest| rest.split(' ').next());
+    let predicted: f64 = predicted.with_context(|| said.clone())?.parse()?;
+    let [left, whole] = [began[0].predicted_step_seconds, began[0].predicted_whole_step_seconds]
+        .map(Option::unwrap_or_default);
+    ensure!((predicted / left - 1.0).abs() < 1e-3 && left > 1.1 * whole, "{predicted}: {left}, {whole}");
     check_losses(&plan, &run)
 }
 

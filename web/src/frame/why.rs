@@ -1,11 +1,24 @@
 //! Where a number comes from: formula, inputs, source. The inputs are links to their fields.
 
 use leptos::prelude::*;
-use planner::why::explain;
+use planner::wire::{PlanFile, Why};
 
 use crate::browser;
 use crate::state::{paths, store};
 use crate::testid;
+use crate::texts;
+use crate::texts::protocol::{Ask, Tell};
+
+/// What is known of the number that was asked about.
+#[derive(Clone)]
+enum Known {
+    /// Nothing yet.
+    Asked,
+    /// This, or that there is nothing to explain.
+    Told(Option<Why>),
+    /// The module that explains it does not come.
+    Absent,
+}
 
 /// The panel; empty while nothing is asked.
 #[component]
@@ -29,16 +42,41 @@ pub fn WhyPanel() -> impl IntoView {
         }
         opens
     });
-    move || {
-        let key = store.why.get()?;
-        let why = store.drawn_file.with(|file| explain(file, &key));
-        let title = why.as_ref().map_or_else(|| "No explanation".to_owned(), |why| why.title.clone());
-        let body = match why {
-            None => view! {
-                <p>"There is nothing to explain until the plan has no errors; see the findings at its fields"</p>
+    let known = RwSignal::new(Known::Asked);
+    let turn = StoredValue::new(0u32);
+    Effect::new(move |_| {
+        let Some(key) = store.why.get() else { return };
+        let file = store.drawn_file.get();
+        let now = turn.with_value(|turn| turn.wrapping_add(1));
+        turn.set_value(now);
+        known.set(Known::Asked);
+        leptos::task::spawn_local(async move {
+            let asked = Ask::Why(Box::new((PlanFile::clone(&file), key)));
+            let told = texts::ask(&asked).await;
+            // Another was asked about meanwhile.
+            if turn.try_get_value() == Some(now) {
+                known.set(match told {
+                    Some(Tell::Why(why)) => Known::Told(why),
+                    _ => Known::Absent,
+                });
             }
-            .into_any(),
-            Some(why) => {
+        });
+    });
+    move || {
+        store.why.with(Option::is_some).then_some(())?;
+        let (title, why) = match known.get() {
+            Known::Asked => ("One moment", Err("")),
+            Known::Absent => ("No explanation", Err(texts::ABSENT)),
+            Known::Told(None) => (
+                "No explanation",
+                Err("There is nothing to explain until the plan has no errors; see the findings at its fields"),
+            ),
+            Known::Told(Some(why)) => ("", Ok(why)),
+        };
+        let title = why.as_ref().map_or_else(|_| title.to_owned(), |why| why.title.clone());
+        let body = match why {
+            Err(said) => view! { <p>{said}</p> }.into_any(),
+            Ok(why) => {
                 let inputs = why
                     .inputs
                     .into_iter()

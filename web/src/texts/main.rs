@@ -1,4 +1,4 @@
-//! Scripts written, scripts and logs read: a module of its own, which the page loads when a view wants it (`texts.rs`), so
+//! Scripts written, scripts and logs read, numbers explained: a module of its own, which the page loads when a view wants it (`texts.rs`), so
 //! that who only plans is not sent the rules for both.
 
 #![cfg_attr(not(target_arch = "wasm32"), allow(dead_code, reason = "only a page asks"))]
@@ -28,6 +28,7 @@ pub fn answer(question: &str) -> Option<String> {
             as_command_line(&wanted.plan, &wanted.site, &wanted.options, &written.findings)
         })),
         Ask::SiteFile(site) => Tell::SiteFile(site_toml(&site.without_secrets())),
+        Ask::Why(of) => Tell::Why(planner::why::explain(&of.0, &of.1)),
         Ask::Weights(given) => Tell::Weights(planner::model::compare_text(&given.0, &given.1)),
         Ask::Example(title, site) => Tell::Example(filled(&title, &site).map(Box::new)),
         Ask::Harmless(site) => Tell::Site(Ok(Box::new(site.without_secrets()))),

@@ -3,7 +3,7 @@
 use batch::launch::{Body, Mode, ScriptOptions, Site, Task};
 use batch::lint::Report;
 use planner::finding::Finding;
-use planner::wire::PlanFile;
+use planner::wire::{PlanFile, Why};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -61,6 +61,8 @@ pub enum Ask {
     Harmless(Box<Site>),
     /// What of an index of safetensors files, or of what one of them begins with, does not match a config.json.
     Weights(Box<(Map<String, Value>, String)>),
+    /// Where a number of a plan's answer comes from.
+    Why(Box<(PlanFile, String)>),
 }
 
 /// Its answer.
@@ -80,4 +82,6 @@ pub enum Tell {
     Site(Result<Box<Site>, String>),
     /// Of `Ask::Weights`.
     Weights(Vec<Finding>),
+    /// Of `Ask::Why`; none where the plan has errors.
+    Why(Option<Why>),
 }

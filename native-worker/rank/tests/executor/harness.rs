@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use shardplan_rank::dump::Part;
 use tempfile::TempDir;
 
 use crate::kept;
+pub use crate::ports::free_port;
 
 /// How long something may take before it hangs, on a machine that does much else. What has to come sooner says so where it is
 /// asked, and why.
@@ -63,11 +63,6 @@ pub struct Finished {
     pub success: bool,
     /// Its stderr.
     pub stderr: String,
-}
-
-/// A port that is free now.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// How one rank is started.

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::harness::{PATIENCE, Run, Start, command};
+use crate::harness::{PATIENCE, Run, Start, command, free_port};
 
 /// How long the others may take to say what they know of a rank that has failed.
 const LAST_WORDS: Duration = Duration::from_secs(15);
@@ -40,18 +39,9 @@ pub fn carry_out(run: &Run, world: u64, dumps: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// A port that is free, and that nobody gets who asks the kernel for any: kept ranks don't listen between two plans.
-fn port_apart(world: u64) -> u16 {
-    let first = 8 * u64::from(std::process::id()) + world;
-    (0..1000)
-        .map(|number| u16::try_from(20_000 + (first + 16 * number) % 12_000).unwrap())
-        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
-        .expect("a free port")
-}
-
 impl Ranks {
     fn start(world: u64) -> Ranks {
-        let (port, arguments) = (port_apart(world), ["--batch", "/dev/stdin"]);
+        let (port, arguments) = (free_port(), ["--batch", "/dev/stdin"]);
         let rank = |rank| {
             let start =
                 Start { rank, world, port, arguments: &arguments, program: None, plan: None, variables: &[] };

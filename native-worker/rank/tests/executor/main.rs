@@ -28,6 +28,7 @@ mod nonuniform;
 mod optimizers;
 mod parity;
 mod pipeline;
+mod ports;
 mod pretrained;
 mod python;
 mod reference;

@@ -79,15 +79,13 @@ pub fn Rows(
             let Some(answer) = answer else { return Lines::default() };
             let (several, priced) = (several.get(), priced.get());
             let columns = columns(several, priced);
-            let first_tight = answer.rows.iter().position(|row| row.group == FitGroup::Tight);
-            let said = sentence(&answer.tight_in_words());
-            let mut lines = Vec::with_capacity(answer.rows.len() + 1);
-            for (at, row) in answer.rows.iter().enumerate() {
-                if Some(at) == first_tight {
-                    let heading = Line::heading().head(said.clone()).over(columns.len()).class("word");
+            let mut lines = Vec::with_capacity(answer.rows.len() + 2);
+            for (said, rows) in answer.by_group() {
+                if let Some(said) = said {
+                    let heading = Line::heading().head(sentence(&said)).over(columns.len()).class("word");
                     lines.push(heading.hook(testid::SEARCH_TIGHT, String::new()));
                 }
-                lines.push(line(row.clone(), several, priced, take));
+                lines.extend(rows.iter().map(|row| line(row.clone(), several, priced, take)));
             }
             Lines::of(columns, lines)
         })

@@ -1,8 +1,9 @@
 //! Collectives of several ranks, each on a thread of this process.
 
 mod joining;
+#[path = "../../../tests/executor/ports.rs"]
+mod ports;
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use planner::layout::{Group, GroupKind};
@@ -11,10 +12,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::*;
 use crate::collectives::Reduce;
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+use ports::free_port;
 
 fn identity(rank: usize, world_size: usize) -> Identity {
     Identity {
