@@ -269,7 +269,11 @@ fn readable(answer: &SearchAnswer) -> String {
     }
     if let Some(relief) = &answer.relief {
         if answer.rows.is_empty() {
-            let looked_at = if answer.left_out.is_empty() { "nothing fits" } else { "nothing of what was looked at fits" };
+            let looked_at = if answer.left_out.is_empty() {
+                "nothing fits"
+            } else {
+                "nothing of what was looked at fits"
+            };
             out.push_str(&format!("{looked_at}\n"));
         }
         if let Some(smallest) = &relief.smallest {

@@ -39,8 +39,7 @@ fn check_found(search: &Search, found: &Partial) -> Result<SearchAnswer, TestCas
             Objective::Cheapest => gain(paid) > 2.0,
             _ => false,
         };
-    let expected: &[FitGroup] =
-        if tight_first { &[FitGroup::Tight, FitGroup::Fits] } else { &FitGroup::ALL };
+    let expected: &[FitGroup] = if tight_first { &[FitGroup::Tight, FitGroup::Fits] } else { &FitGroup::ALL };
     prop_assert!(blocks.iter().eq(expected.iter().filter(|group| blocks.contains(group))), "{:?}", blocks);
     prop_assert!(answer.rows.iter().map(|row| row.place).eq(1..=answer.rows.len() as u64));
     for (group, count) in [(FitGroup::Fits, counts.fitting), (FitGroup::Tight, counts.tight)] {
@@ -151,6 +150,39 @@ fn many_tight_plans_do_not_crowd_out_those_that_fit() {
     assert!(roomy.counts.fitting < answer.counts.fitting && roomy.counts.tight > answer.counts.tight);
     assert_eq!(roomy.counts.fitting + roomy.counts.tight, answer.counts.fitting + answer.counts.tight);
     assert!(roomy.tight_in_words().contains("20.00 GiB"), "{}", roomy.tight_in_words());
+}
+
+#[test]
+fn a_tight_plan_stands_first_where_whatever_fits_takes_over_twice_as_long() {
+    // What fits for sure splits each layer over four nodes.
+    let mut request = narrow("gpt-oss-120b", "megatron", "h100-sxm", 4, 1024);
+    request.axes.tp = Some(AxisValues::Values(vec![1, 32]));
+    request.axes.ep = Some(AxisValues::Values(vec![8, 32]));
+    let answer = check(&request).unwrap();
+    let of =
+        |answer: &SearchAnswer, group| answer.rows.iter().find(|row| row.group == group).cloned().unwrap();
+    let [tight, fits] = [FitGroup::Tight, FitGroup::Fits].map(|group| of(&answer, group));
+    assert_eq!((tight.place, fits.settings.tp), (1, 32));
+    assert!(fits.step_seconds > 2.0 * tight.step_seconds, "{} {}", fits.step_seconds, tight.step_seconds);
+    let headings: Vec<Option<String>> = answer.by_group().into_iter().map(|(said, _)| said).collect();
+    assert!(
+        matches!(headings.as_slice(), [Some(one), Some(other)] if one.starts_with("tight, and first") && other == "these fit for sure"),
+        "{headings:?}"
+    );
+    // Who wants the first row alone gets the same, and is told of the other.
+    let alone = whole(&Search::new(&Request { only_first: true, ..request.clone() }).unwrap());
+    assert_eq!(alone.rows.len(), 1);
+    assert_eq!((alone.rows[0].group, alone.rows[0].peak_bytes), (FitGroup::Tight, tight.peak_bytes));
+    let notes = alone.notes.join("\n");
+    assert!(notes.contains("tight, and chosen") && notes.contains("layout.tp 32"), "{notes}");
+    // Not where memory was asked for.
+    for change in [(|request| request.margin = Some(Margin::Bytes(1))) as fn(&mut Request), |request| {
+        request.objective = Objective::MostHeadroom
+    }] {
+        let mut other = request.clone();
+        change(&mut other);
+        assert_eq!(check(&other).unwrap().rows[0].group, FitGroup::Fits);
+    }
 }
 
 #[test]

@@ -106,7 +106,9 @@ impl Ranking {
             Objective::Fastest | Objective::Deadline => gain,
             Objective::Cheapest => {
                 let paid = |one: &Scored| {
-                    self.terms.get(one.candidate.subspace as usize).map_or(1.0, |terms| terms.gpus * terms.price)
+                    self.terms
+                        .get(one.candidate.subspace as usize)
+                        .map_or(1.0, |terms| terms.gpus * terms.price)
                 };
                 gain * paid(fits) / paid(tight)
             }

@@ -130,7 +130,8 @@ async fn a_pasted_config_gives_the_memory_that_planner_computes() -> Result<()> 
         page.browser.screenshot("pasted-config").await?;
 
         // Where a number comes from, in planner's words; another number asks anew.
-        for (number, key) in [("answer-peak", "memory.peak_bytes"), ("parameters-total", "parameters.total")] {
+        for (number, key) in [("answer-peak", "memory.peak_bytes"), ("parameters-total", "parameters.total")]
+        {
             let why = planner::why::explain(&plan, key).context(key)?;
             page.browser.click(number).await?;
             let told = |text: &str| text.contains(&why.title) && text.contains(&why.source);

@@ -69,7 +69,9 @@ pub fn WhyPanel() -> impl IntoView {
             Known::Absent => ("No explanation", Err(texts::ABSENT)),
             Known::Told(None) => (
                 "No explanation",
-                Err("There is nothing to explain until the plan has no errors; see the findings at its fields"),
+                Err(
+                    "There is nothing to explain until the plan has no errors; see the findings at its fields",
+                ),
             ),
             Known::Told(Some(why)) => ("", Ok(why)),
         };
