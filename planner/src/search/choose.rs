@@ -308,9 +308,16 @@ fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
         "tp_overlap" => (megatron, "training.overlap.tp", vec![json!(false), json!(true)]),
         "ep_overlap" => (megatron && experts, "training.overlap.ep", vec![json!(false), json!(true)]),
         "cuda_graphs" => {
-            // A graph of the whole iteration has fixed sizes, and experts without a capacity have none.
+            // A graph of the whole iteration has fixed sizes, and experts without a capacity have none. What a recipe captures of their
+            // layers goes without, too, as whole layers are not recomputed beside it.
             let fixed = plan.model.moe.is_none() || plan.training.moe.pad_to_capacity;
-            (megatron && fixed, "training.cuda_graphs", vec![json!("none"), json!("iteration")])
+            let values = if fixed { vec![json!("none"), json!("iteration")] } else { vec![json!("none")] };
+            (megatron, "training.cuda_graphs", values)
+        }
+        // Gradients that wait whole for the last micro batch take the memory that sharding saves.
+        "gradient_sync" => {
+            let waits = plan.runtime.facts().pipelines_by_torch && plan.layout.fsdp.sync_last;
+            (waits, "layout.fsdp.gradient_sync", vec![json!("every")])
         }
         "optimizer_offload" => {
             (megatron, "training.optimizer.offload_fraction", vec![json!(0.0), json!(0.5), json!(1.0)])

@@ -346,6 +346,29 @@ fn what_is_simulated_is_the_plan_that_the_candidate_stands_for() {
     assert!(simulated > 100, "{simulated}");
 }
 
+#[test]
+fn what_a_recipe_sets_does_not_keep_a_better_plan_from_being_chosen() {
+    // Whole layers are recomputed beside no graphs, and whole gradients wait where there is room for them.
+    for (preset, gpu, nodes, framework, pins) in [
+        ("qwen3-30b-a3b", "gb200", 1, "bridge 26.08", json!({"recompute": {"granularity": "full"}})),
+        ("llama-3-8b", "h100-sxm", 4, "automodel", json!({})),
+    ] {
+        let more = json!({"runtime": if framework == "automodel" { "fsdp2" } else { "megatron" },
+            "software": {"framework": framework}, "training": {"global_batch_size": 256}});
+        let free = open(preset, gpu, nodes, more.clone());
+        let mut pinned = free.clone();
+        pinned.training.recompute = serde_json::from_value(pins["recompute"].clone()).unwrap_or_default();
+        let step = |file: &PlanFile| {
+            let (plan, _) = chosen_of(file);
+            let answer = estimate(&plan);
+            assert_ne!(answer.memory.unwrap().verdict, Verdict::No, "{preset}");
+            answer.time.unwrap().step_seconds
+        };
+        let [free, pinned] = [&free, &pinned].map(step);
+        assert!(free <= 1.03 * pinned, "{preset}: {free} {pinned}");
+    }
+}
+
 /// What helps where nothing is valid or fits: each is a plan that is valid, and fits where bytes are told.
 fn relief_of(request: &Request) -> Relief {
     let answer = whole(&Search::new(request).unwrap());

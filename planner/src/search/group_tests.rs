@@ -153,6 +153,14 @@ fn many_tight_plans_do_not_crowd_out_those_that_fit() {
 }
 
 #[test]
+fn rows_of_automodel_wait_with_whole_gradients_as_its_recipe_has_it() {
+    let mut request = narrow("llama-3-8b", "fsdp2", "h100-sxm", 2, 256);
+    request.plan.software.framework = Some("automodel".to_owned());
+    let answer = check(&request).unwrap();
+    assert!(answer.counts.too_large > answer.counts.fitting, "{:?}", answer.counts);
+}
+
+#[test]
 fn a_tight_plan_stands_first_where_whatever_fits_takes_over_twice_as_long() {
     // What fits for sure splits each layer over four nodes.
     let mut request = narrow("gpt-oss-120b", "megatron", "h100-sxm", 4, 1024);

@@ -74,7 +74,7 @@ pub(super) struct Subspace {
     /// The first that differs at most in groups, in what hides and in how tokens and kernels get to where they run. Ranks of their
     /// stages hold the same from step to step, but for workspaces of what hides.
     pub held: usize,
-    /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
+    /// Whether FSDP2 reduces gradients when that is neither said nor a recipe's: at the end of a step with a pipeline, else every time.
     pub usual_sync: bool,
 }
 
@@ -256,6 +256,10 @@ impl Space {
         let usual_value = |path: &String| axes.settings.get(path).and_then(|values| values.first());
         let unusual = settings.iter().filter(|(path, value)| usual_value(path) != Some(*value));
         let unusual = unusual.map(|(path, _)| path.clone()).collect();
+        // With one stage it is at the end only where a recipe has it so.
+        let usual_sync = request.plan.layout.fsdp.gradient_sync.is_none()
+            && !settings.contains_key("layout.fsdp.gradient_sync")
+            && (plan.layout.pp > 1 || !plan.layout.fsdp.sync_last);
         // What its plans have beside, and nobody chose.
         settings.extend(batch.map(|batch| (BATCH.to_owned(), batch.into())));
         let mut subspace = Subspace {
@@ -276,7 +280,7 @@ impl Space {
             classes: Classes::default(),
             alike: self.subspaces.len(),
             held: self.subspaces.len(),
-            usual_sync: request.plan.layout.fsdp.gradient_sync.is_none(),
+            usual_sync,
             plan,
         };
         let held = self.subspaces.iter().find(|known| known.differs_in_ways_alone(&subspace));

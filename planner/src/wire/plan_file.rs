@@ -355,7 +355,7 @@ plan_part! {
         /// When gradients are reduced (FSDP2): after `every` micro batch, or after the `last`; last with a pipeline.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub gradient_sync: Option<String> =
-            word(&["every", "last"]).at(Part::ShardsMore, "Reduced after").by_rule().read_by(Readers::FullyShard),
+            word(&["every", "last"]).at(Part::ShardsMore, "Reduced after").open("gradient_sync").by_rule().read_by(Readers::FullyShard),
         /// Type in which the loss is computed (FSDP2); fp32, or the compute type when wider.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub loss_dtype: Option<Dtype> =

@@ -464,6 +464,11 @@ plan_part! {
 }
 
 impl MoeTraining {
+    /// Whether experts have fixed sizes, as a CUDA graph that captures them needs: they are padded to a capacity.
+    pub fn captures_experts(&self) -> bool {
+        self.capacity_factor.is_some() && self.pad_to_capacity
+    }
+
     /// Tokens that reach the experts of the busiest rank, over the mean. A capacity bounds them; padded to it they are exactly that.
     pub fn load(&self) -> f64 {
         match self.capacity_factor {

@@ -78,6 +78,11 @@ fn number_or_null(word: &str) -> Result<Option<Value>, &'static str> {
     }
 }
 
+/// Whether graphs that name no modules capture whole layers, as Megatron-Core takes it.
+fn captures_whole_layers(plan: &Plan) -> bool {
+    plan.model.moe.is_none() || plan.training.moe.captures_experts()
+}
+
 const LAYOUT: &[Row] = &[
     row("model.tensor_model_parallel_size", "layout.tp", Number, PARALLEL),
     row("model.sequence_parallel", "layout.sp", Switch, PARALLEL),
@@ -288,13 +293,14 @@ const KERNELS: &[Row] = &[
         },
         MODEL,
     ),
-    // Whatever the recipe has; without graphs Bridge forgets it.
+    // Whatever the recipe has; without graphs Bridge forgets it. None are whole layers, which experts without a capacity can't have: of
+    // those the recipe knows what is captured.
     row(
         "model.cuda_graph_modules",
         "training.cuda_graph_modules",
         Own {
             write: |plan| match plan.training.cuda_graph_modules.as_slice() {
-                [] => Ok(Some("[]".to_owned())),
+                [] => Ok(captures_whole_layers(plan).then(|| "[]".to_owned())),
                 _ => Err(
                     "choices of Megatron-Core's that an override would make text of; set them in the recipe",
                 ),
@@ -304,6 +310,13 @@ const KERNELS: &[Row] = &[
         "src/megatron/bridge/utils/cuda_graph.py",
     )
     .when(|plan| plan.training.cuda_graphs != CudaGraphs::None),
+    // A loss is not looked at while a graph of the whole iteration runs (`validate` of Bridge's configuration refuses it).
+    row(
+        "rerun_state_machine.check_for_nan_in_loss",
+        "",
+        Follows(|plan| (plan.training.cuda_graphs == CudaGraphs::Iteration).then(|| "false".to_owned())),
+        CONFIG,
+    ),
     // Graphs want TransformerEngine's random numbers.
     row(
         "rng.te_rng_tracker",

@@ -36,7 +36,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
             "error-injection*", "inprocess-*", "rerun-*", "result-*", "straggler*",
             "disable-straggler-on-startup", "nvidia-resiliency*", "ft-*", "enable-ft*", "calc-ft*",
             "check-weight-hash*", "check-for-large-grads", "check-for-nan-in-loss-and-grad",
-            "no-check-for-nan-in-loss-and-grad", "check-for-spiky-loss", "adlr-autoresume",
+            "check-for-spiky-loss", "adlr-autoresume",
             "adlr-autoresume-interval", "gpu-sniff-test-interval", "distributed-timeout-minutes",
             "distributed-timeout-seconds-after-init", "distribute-timeout", "max-tokens-to-oom",
         ],

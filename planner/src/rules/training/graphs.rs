@@ -54,7 +54,7 @@ fn wrong(shape: &Shape<'_>, module: &str) -> Option<&'static str> {
             Some("needs experts, which this model does not have")
         }
         "moe" if names(modules, "moe_router") => Some("contains moe_router, which is named too"),
-        "moe" if moe.capacity_factor.is_none() || !moe.pad_to_capacity => {
+        "moe" if !moe.captures_experts() => {
             Some("needs a capacity factor and padding to it, as a graph has fixed sizes")
         }
         "moe_preprocess" if !names(modules, "moe_router") => Some("goes with moe_router only"),

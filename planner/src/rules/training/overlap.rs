@@ -1,6 +1,7 @@
 //! Communication behind compute: tensor parallel, expert parallel, pipeline.
 
 use super::{is_megatron, names};
+use crate::model::MixerRef;
 use crate::rules::{Broken, Shape};
 use crate::settings::{CudaGraphs, Dispatcher, Granularity, Implementation};
 use crate::units::Dtype;
@@ -65,6 +66,11 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
         broken.require(holds, EP, true, EP_RULE, || format!("the overlap of expert all-to-all {why}"));
     };
     need(!shape.runtime.facts().shards_parameters, "is not there in Megatron-FSDP");
+    let hybrid = shape.architecture.mixers().iter().any(|mixer| matches!(mixer, MixerRef::Mamba2(_)));
+    need(
+        !hybrid,
+        "is there for GPT models alone, and this one is a hybrid with Mamba layers (combined_1f1b)",
+    );
     need(
         training.moe.dispatcher != Dispatcher::AllGather,
         "needs dispatcher alltoall or flex, and it is allgather",
