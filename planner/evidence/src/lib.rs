@@ -47,6 +47,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("llm_foundry_fsdp", include_str!("evidence/llm_foundry_fsdp.json")),
     ("mbridge_estimator_table", include_str!("evidence/mbridge_estimator_table.json")),
     ("megascale_2024", include_str!("evidence/megascale_2024.json")),
+    ("mlperf_training", include_str!("evidence/mlperf_training.json")),
     ("megatron_bridge_memory_studies", include_str!("evidence/megatron_bridge_memory_studies.json")),
     ("megatron_bridge_model_cards", include_str!("evidence/megatron_bridge_model_cards.json")),
     ("megatron_bridge_perf", include_str!("evidence/megatron_bridge_perf.json")),
@@ -100,6 +101,12 @@ pub struct Dataset {
     /// Median of half the width of the likely range over the step, of `interval_seconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_width: Option<f64>,
+    /// The same of every row.
+    #[serde(skip)]
+    pub half_widths: Vec<f64>,
+    /// Rows that are told that they do not fit though they ran, of steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub told_no: Option<u64>,
     /// How the likely range did, where the quantity has one.
     pub range: Option<Covered>,
     /// The rows that are predicted worst, the worst first.
@@ -212,6 +219,8 @@ impl Scores {
             median_abs_err_bytes: bytes.get((bytes.len() * 50).div_ceil(100).saturating_sub(1)).copied(),
             equal: self.equal,
             half_width: None,
+            half_widths: Vec::new(),
+            told_no: None,
             range: self.range,
             worst,
             notes: self.notes,

@@ -1,6 +1,7 @@
 //! The scores as Markdown, for docs/accuracy.md and, the chief ones, README.
 
 use super::step_time::Group;
+use super::typed::middle;
 use super::{Covered, Dataset};
 
 /// Where the figures stand in the document.
@@ -25,7 +26,7 @@ fn between(document: &str, text: &str) -> Option<String> {
 }
 
 /// What README shows, in words: dataset, quantity, rows. Of datasets in two halves the one that constants were not fitted to.
-const CHIEF: [(&str, &str, &str, &str); 18] = [
+const CHIEF: [(&str, &str, &str, &str); 19] = [
     ("Parameters on a rank: Megatron-Core's own count", "param_counts", "parameters", "all"),
     ("Peak memory: Megatron-LM's CI", "megatron_ci_golden", "peak_bytes", "validate"),
     ("Peak memory: torchtitan's benchmarks", "torchtitan_benchmarks", "peak_bytes", "all"),
@@ -66,6 +67,12 @@ const CHIEF: [(&str, &str, &str, &str); 18] = [
     (
         "Step: mixtures under Megatron-Core on 64 to 1,024 H100, as typed, which no constant saw",
         "moe_parallel_folding",
+        "step_seconds",
+        "as typed",
+    ),
+    (
+        "Step: MLPerf Training's GPT-3, Llama 3.1 405B and 8B, 12 submitters on 8 to 8,192 GPUs, as typed, which no constant saw",
+        "mlperf_training",
         "step_seconds",
         "as typed",
     ),
@@ -159,6 +166,62 @@ fn step_ranges(datasets: &[Dataset]) -> String {
     text
 }
 
+/// Published steps of all sources that are told alike.
+#[derive(Debug, Clone)]
+pub struct Together<'a> {
+    /// How they are told.
+    pub told: &'a str,
+    /// Rows.
+    pub rows: u64,
+    /// Rows in their likely range.
+    pub within: u64,
+    /// Median of half the range's width over the step.
+    pub half_width: f64,
+    /// Rows that are told that they do not fit though they ran.
+    pub told_no: u64,
+}
+
+/// All sources' steps, by how they are told.
+pub fn together(datasets: &[Dataset]) -> Vec<Together<'_>> {
+    let mut all: Vec<Together<'_>> = Vec::new();
+    let mut told: Vec<&str> = Vec::new();
+    for dataset in datasets.iter().filter(|dataset| dataset.told_no.is_some()) {
+        if !told.contains(&dataset.split.as_str()) {
+            told.push(&dataset.split);
+        }
+    }
+    for told in told {
+        let like = || datasets.iter().filter(|dataset| dataset.split == told);
+        let ranges = || like().filter(|dataset| dataset.half_width.is_some());
+        let widths = ranges().flat_map(|dataset| dataset.half_widths.iter().copied()).collect();
+        all.push(Together {
+            told,
+            rows: ranges().map(|dataset| dataset.n).sum(),
+            within: ranges().map(|dataset| dataset.equal).sum(),
+            half_width: middle(widths).unwrap_or(0.0),
+            told_no: like().filter_map(|dataset| dataset.told_no).sum(),
+        });
+    }
+    all
+}
+
+/// The same, as a table.
+fn all_together(datasets: &[Dataset]) -> String {
+    let mut text = String::from(
+        "\nAll of them together; rows that ran and are told `no`:\n\n| told | rows | within | half the width | told `no` | |\n|---|--:|--:|--:|--:|--:|\n",
+    );
+    for Together { told, rows, within, half_width, told_no } in together(datasets) {
+        let share = |count: u64| percent(count as f64 / rows.max(1) as f64);
+        text.push_str(&format!(
+            "| {told} | {rows} | {} | {} | {told_no} | {} |\n",
+            share(within),
+            percent(half_width),
+            share(told_no)
+        ));
+    }
+    text
+}
+
 /// The same of rows that the constants had not seen.
 fn unseen_ranges(unseen: &[Group]) -> String {
     let mut text = String::from(
@@ -204,6 +267,7 @@ pub fn figures(datasets: &[Dataset], unseen: &[Group]) -> String {
     }
     text.push_str(&ranges(datasets));
     text.push_str(&step_ranges(datasets));
+    text.push_str(&all_together(datasets));
     text.push_str(&unseen_ranges(unseen));
     for dataset in datasets.iter().filter(|dataset| is_of_all_rows(dataset)) {
         if !dataset.worst.is_empty() {

@@ -35,7 +35,7 @@ mod tests {
     use crate::asked::{Detail, list, source};
     use crate::{BUNDLED, Dataset, plan_of, score};
 
-    const TABLES: [&str; 13] = [
+    const TABLES: [&str; 14] = [
         "automodel_h100",
         "bigscience_a100",
         "flagperf_megatron",
@@ -43,6 +43,7 @@ mod tests {
         "gpu_recipes_2024",
         "internevo_7b",
         "megascale_2024",
+        "mlperf_training",
         "moe_model_zoo",
         "moe_parallel_folding",
         "narayanan_2021",
@@ -110,6 +111,16 @@ mod tests {
         let [steps, ranges] = scored("moe_parallel_folding", "as run");
         assert!(steps.median_abs_err < 0.07 && steps.p90_abs_err < 0.2, "{steps:#?}");
         assert!(ranges.equal as f64 >= 0.85 * ranges.n as f64 && told_no(&steps) == 0, "{steps:#?}");
+    }
+
+    #[test]
+    fn twelve_submitters_of_mlperf_training_are_predicted() {
+        for split in ["as typed", "as run"] {
+            let [steps, ranges] = scored("mlperf_training", split);
+            assert!(steps.median_abs_err < 0.06 && steps.p90_abs_err < 0.19, "{steps:#?}");
+            assert!(ranges.equal as f64 >= 0.85 * ranges.n as f64, "{steps:#?}");
+            assert!(steps.unmapped == 0 && told_no(&steps) <= 1, "{steps:#?}");
+        }
     }
 
     #[test]

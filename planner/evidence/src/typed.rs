@@ -67,12 +67,15 @@ fn score_with(name: &str, detail: Detail, list: &List) -> Vec<Dataset> {
             .push(format!("{split}: told `no` though they ran, {count} of {all}: {}", told_no.join(", ")));
     }
     let mut ranges = ranges.into_split(name, "interval_seconds", split);
-    ranges.half_width = middle(widths);
-    vec![steps.into_split(name, "step_seconds", split), ranges]
+    ranges.half_width = middle(widths.clone());
+    ranges.half_widths = widths;
+    let mut steps = steps.into_split(name, "step_seconds", split);
+    steps.told_no = Some(told_no.len() as u64);
+    vec![steps, ranges]
 }
 
 /// The median; none of nothing.
-fn middle(mut values: Vec<f64>) -> Option<f64> {
+pub(super) fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len().saturating_sub(1) / 2).copied()
 }

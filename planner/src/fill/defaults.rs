@@ -151,7 +151,7 @@ fn settle(
     }
     plan.software.where_possible = recipe.where_possible(pinned, moe, plan.layout.ep);
     plan.software.set = set.keys().copied().collect();
-    plan.software.others_recipe = recipe.is_others();
+    plan.software.others_recipe |= recipe.is_others();
     fill.assumed.extend(set.keys().map(|path| (*path).to_owned()));
     recipe.answer(set)
 }

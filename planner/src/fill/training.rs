@@ -9,7 +9,7 @@ use crate::plan::WherePossible;
 use crate::plan::{LossScale, Optimizer, Software, Training};
 use crate::runtime::Runtime;
 use crate::settings::{Granularity, OptimizerKind};
-use crate::software::{Named, Program};
+use crate::software::{Named, Product, Program};
 use crate::units::Dtype;
 use crate::wire::{
     Filling, LossScaleFile, MAX_COUNT, MoeFile, OfFile, OptimizerFile, RecomputeFile, Setting, SoftwareFile,
@@ -167,8 +167,8 @@ fn fill_loss_scale(fill: &mut Filler<'_>, file: &mut LossScaleFile, dtype: Dtype
     fill.fields(file, &rules, LossScaleFile::places_from("window"));
 }
 
-/// The framework that a text names, if it trains with the plan's runtime.
-fn fill_framework(fill: &mut Filler<'_>, text: &str, runtime: Runtime) -> Option<Named> {
+/// The framework that a text names, and whether its recipes go by release and the text says none, or one of which nothing is known.
+fn fill_framework(fill: &mut Filler<'_>, text: &str, runtime: Runtime) -> Option<(Named, bool)> {
     let Some((named, known)) = Named::parse(text) else {
         fill.findings.push(Named::unknown(text));
         return None;
@@ -179,7 +179,8 @@ fn fill_framework(fill: &mut Filler<'_>, text: &str, runtime: Runtime) -> Option
     if !named.product.runtimes().contains(&runtime) {
         fill.findings.push(named.against(runtime));
     }
-    Some(named)
+    let by_release = matches!(named.product, Product::Bridge | Product::Nemo);
+    Some((named, by_release && !(known && text.contains(' '))))
 }
 
 pub(super) fn fill_software(
@@ -198,14 +199,15 @@ pub(super) fn fill_software(
             ));
         }
     }
-    let named = software.framework.as_deref().and_then(|text| fill_framework(fill, text, runtime));
+    let framework = software.framework.as_deref().and_then(|text| fill_framework(fill, text, runtime));
+    let named = framework.map(|(named, _)| named);
     Software {
         profile: software.profile.clone(),
         torch: software.torch.clone(),
         framework: named.and_then(Named::options),
         named,
         where_possible: WherePossible::default(),
-        others_recipe: false,
+        others_recipe: framework.is_some_and(|(_, other)| other),
         set: Vec::new(),
         cublas_workspace_bytes: software
             .cublas_workspace_bytes

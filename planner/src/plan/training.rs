@@ -54,7 +54,7 @@ pub struct Software {
     pub named: Option<Named>,
     /// What its recipe sets where the layout leaves room for it.
     pub where_possible: WherePossible,
-    /// Whether its recipe was made for another model or GPU than the plan's.
+    /// Whether its recipe was made for another model, GPU or release than the plan's, or the plan does not say which release.
     pub others_recipe: bool,
     /// Paths of the training settings that its recipe set.
     pub set: Vec<&'static str>,

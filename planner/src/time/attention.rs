@@ -22,6 +22,9 @@ const SOFTMAX_BLOCK: f64 = 4.0;
 const LOW_ATTENTION: f64 = 1.6;
 /// Multiplications up to which libtorch does not ask oneDNN for a product (`mkldnn_gemm_min_size`).
 const LEAST_PRODUCT: f64 = 16.0 * 16.0 * 16.0;
+/// Queries of one head that `few_heads` counts as a head: kernels give each multiprocessor a head's block of queries, so it is blocks
+/// of which few heads of a short sequence have too few.
+const HEAD: f64 = 4096.0;
 /// Head width from which kernels reach their rate.
 const WIDE_HEAD: f64 = 128.0;
 
@@ -88,7 +91,8 @@ pub(super) fn attended(machine: &Machine, split: &LayerSplit, core: &Core, optio
             CpKind::P2p => split.seq_len / split.cp,
             CpKind::A2a | CpKind::A2aP2p | CpKind::AllGather => split.seq_len,
         };
-        let few = (1.0 + machine.of(ConstantRole::FewHeads) / local)
+        let blocks = local * split.gathered_tokens() / HEAD;
+        let few = (1.0 + machine.of(ConstantRole::FewHeads) / blocks)
             * (1.0 + machine.of(ConstantRole::ShortSequence) / keys);
         let faster = if options.low_attention { LOW_ATTENTION } else { 1.0 };
         let rate = machine.peak * faster * machine.of(ConstantRole::Attention) * narrow / few;
@@ -142,14 +146,40 @@ mod tests {
         crate::answer::estimate(&file).time.expect("seconds").breakdown.attention
     }
 
+    /// Seconds of a layer's attention with 4 heads on a rank over an eighth of those with all 32.
+    fn few_heads(seq_len: u64, mbs: u64) -> f64 {
+        let [few, all] = [8, 1].map(|tp| {
+            let plan = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1},
+                              "layout": {"tp": tp},
+                              "training": {"seq_len": seq_len, "micro_batch_size": mbs, "global_batch_size": 8 * mbs}});
+            let file = crate::parse::parse_plan(&plan.to_string()).expect("a plan");
+            let plan = crate::plan::Plan::resolve(&file).plan.expect("a valid plan");
+            let setup = crate::time::from_plan::setup(&plan).expect("numbers");
+            let machine = setup.machine(&crate::time::constants::table().values());
+            let core = setup.shape.kinds[0].core.expect("attention");
+            super::attended(&machine, &setup.split, &core, &setup.options).forward.attention
+        });
+        8.0 * few / all
+    }
+
+    #[test]
+    fn few_heads_of_long_sequences_fill_a_gpu() {
+        let [short, batched, long] =
+            [(4096, 1), (4096, 4), (65_536, 1)].map(|(seq, mbs)| few_heads(seq, mbs));
+        assert!(short > 1.1 && batched < 1.05 && long < 1.02, "{short}, {batched}, {long}");
+        assert!(long > 1.0 && batched > long, "{short}, {batched}, {long}");
+    }
+
     #[test]
     fn a_ring_costs_more_the_shorter_its_parts_are() {
         let whole = attention(4096, 1, "p2p");
         let [two, four, eight] = [2, 4, 8].map(|cp| attention(4096, cp, "p2p"));
         assert!(whole < two && two < four && four < eight, "{whole}, {two}, {four}, {eight}");
         assert!(eight > 1.5 * whole, "{eight}, {whole}");
-        // Long parts are as good as whole sequences, and after an all-to-all sequences are whole.
+        // Long parts are as good as whole sequences. After an all-to-all sequences are whole, and what 4 heads of 32 lose is left.
         assert!(attention(131_072, 8, "p2p") < 1.1 * attention(131_072, 1, "p2p"));
-        assert!(attention(4096, 8, "a2a") <= whole);
+        let by_heads = attention(4096, 8, "a2a") / whole;
+        assert!(by_heads < 1.01 * few_heads(4096, 1), "{by_heads}");
+        assert!(attention(131_072, 8, "a2a") < 1.01 * attention(131_072, 1, "a2a"));
     }
 }

@@ -207,6 +207,11 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
     if facts.attention == "te" && older && plan.cluster.gpu.generation == Generation::Hopper {
         facts.attention = "flash";
     }
+    // FlashAttention-3 or cuDNN's where torch would take FlashAttention 2: as fast as each other, by the former's paper.
+    let newer = matches!(plan.cluster.gpu.generation, Generation::Hopper | Generation::Blackwell);
+    if facts.attention == "fa2" && newer && training.attention_backend == AttentionBackend::Fused {
+        facts.attention = "te";
+    }
     if runtime.overlaps_tensor_parallel_as_said {
         facts.overlap_tp |= training.overlap.tp || hides_where_possible(plan);
     }
@@ -300,6 +305,7 @@ mod tests {
     use super::*;
     use crate::parse::parse_plan;
     use crate::time::StepTime;
+    use crate::time::terms::Terms;
 
     /// The step of a dense model without a gate, with this activation and framework.
     fn step_with(activation: &str, framework: &str) -> StepTime {
@@ -339,6 +345,35 @@ mod tests {
             "software": {"framework": framework}});
         let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
         setup(&plan).unwrap().predict(&table().values()).parts.attention
+    }
+
+    #[test]
+    fn experts_in_16_bits_are_launched_with_half_the_kernels() {
+        let values = table().values();
+        let [sixteen, eight] = ["bf16", "mxfp8"].map(|dtype| {
+            let file = json!({"version": 1, "model": {"preset": "qwen3-30b-a3b"}, "cluster": {"gpu": "b200", "nodes": 1},
+                "layout": {"ep": 8}, "training": {"seq_len": 4096, "global_batch_size": 8, "dtype": dtype}});
+            let setup = setup(&Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap()).unwrap();
+            let machine = setup.machine(&values);
+            Terms::new(&machine, &setup.split, &setup.options, &setup.shape).kinds[0].host
+        });
+        let each = values[table().constants.iter().position(|one| one.name == "host_expert").unwrap()];
+        // Two thirds of the launches, those of backward, run ahead; a rank has 16 experts.
+        assert!(((eight - sixteen) / (16.0 * each / 3.0) - 1.0).abs() < 1e-6, "{eight} {sixteen}");
+    }
+
+    #[test]
+    fn fsdp2_with_fused_attention_has_the_rate_of_cudnns() {
+        let value = |name: &str| table().constants.iter().find(|one| one.name == name).unwrap().value;
+        let [usual, fused] = [None, Some("fused")].map(|backend| {
+            let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h200", "nodes": 1},
+                "runtime": "fsdp2", "training": {"seq_len": 65_536, "micro_batch_size": 1, "global_batch_size": 8, "attention_backend": backend,
+                "recompute": {"granularity": "full"}}});
+            let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+            setup(&plan).unwrap().predict(&table().values()).parts.attention
+        });
+        let expected = value("attention_te_hopper") / value("attention_fa2_hopper");
+        assert!((usual / fused / expected - 1.0).abs() < 0.05, "{} {expected}", usual / fused);
     }
 
     #[test]

@@ -506,12 +506,20 @@ impl Work<'_> {
         if let MlpShape::Experts { experts, .. } = kind.mlp {
             // Between the kernels of one expert and the next.
             let held = (experts / self.split.ep).max(1.0);
-            gaps += machine.of(ConstantRole::KernelGap) * held * machine.of(ConstantRole::HostExpert);
+            gaps += machine.of(ConstantRole::KernelGap) * held * self.expert_host();
         }
         if machine.same_thread {
             seconds += self.launch_experts(kind);
         }
         [seconds, gaps]
+    }
+
+    /// Seconds of the host to launch one more expert. Of the kernels of a layer in 8 or 4 bits half are products, and half quantize what
+    /// they multiply.
+    fn expert_host(&self) -> f64 {
+        let kernels =
+            if self.machine.gemm.quantize_bytes > 0.0 || self.machine.same_thread { 1.0 } else { 0.5 };
+        kernels * self.machine.of(ConstantRole::HostExpert)
     }
 
     /// The same of experts, where the host can't run ahead; nothing where it computes itself.
@@ -524,7 +532,7 @@ impl Work<'_> {
         let MlpShape::Experts { experts, .. } = kind.mlp else { return 0.0 };
         // Grouped layers quantize and multiply expert by expert.
         let held = (experts / self.split.ep).max(1.0);
-        self.machine.of(ConstantRole::HostMoe) + held * self.machine.of(ConstantRole::HostExpert)
+        self.machine.of(ConstantRole::HostMoe) + held * self.expert_host()
     }
 }
 

@@ -11,6 +11,7 @@ use super::from_plan::profile;
 use crate::data;
 use crate::model::{Architecture, Mixer};
 use crate::plan::Plan;
+use crate::software::Product;
 
 /// How much a plan says of its software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +21,7 @@ pub enum Said {
     Known,
     /// The same with a model that was not measured so.
     Own,
-    /// It names a framework whose recipe is another model's or GPU's.
+    /// It names a framework whose recipe is another model's, GPU's or release's, or no release of it.
     Others,
     /// It names nothing.
     Nothing,
@@ -76,7 +77,7 @@ pub struct RunClass {
     pub known: Option<f64>,
     /// The same with another model.
     pub own: Option<f64>,
-    /// The same with the recipe of another model or GPU.
+    /// The same with the recipe of another model, GPU or release.
     pub others: Option<f64>,
     /// The same where nothing is named.
     pub nothing: Option<f64>,
@@ -143,14 +144,16 @@ fn kind(model: &Architecture) -> &'static str {
 /// some rows have layouts that no configuration of their release has.
 const SETTLED: u32 = 260_400;
 
-/// The class of a plan.
+/// The class of a plan. NeMo takes Megatron Bridge's constants, but its releases are other, and so are its kernels of attention: what
+/// was measured of a model with the one does not say how far off the other is.
 pub fn class_of(plan: &Plan) -> String {
     let software = profile(plan).map_or("native", |profile| profile.class.as_str());
     let kind = kind(&plan.model);
-    let early = plan.software.named.is_some_and(|named| named.release() < SETTLED);
-    if early && software == "bridge" && kind == "MoE" {
-        return format!("bridge_early {kind}");
-    }
+    let software = match plan.software.named {
+        Some(named) if software == "bridge" && named.product == Product::Nemo => "bridge_nemo",
+        Some(named) if software == "bridge" && kind == "MoE" && named.release() < SETTLED => "bridge_early",
+        _ => software,
+    };
     format!("{software} {kind}")
 }
 
@@ -159,6 +162,7 @@ pub(super) fn software_title(class: &str) -> &'static str {
     match class.split(' ').next().unwrap_or_default() {
         "bridge" => "Megatron Bridge",
         "bridge_early" => "Megatron Bridge before 26.04",
+        "bridge_nemo" => "NeMo",
         "megatron" => "Megatron-Core",
         "fsdp" => "FSDP2",
         "megatron_old" => "Megatron-DeepSpeed of 2021",
@@ -179,7 +183,7 @@ mod tests {
         assert!(!found.classes.is_empty());
         for class in &found.classes {
             let software = class.name.split(' ').next().unwrap();
-            let software = software.trim_end_matches("_early");
+            let software = software.trim_end_matches("_early").trim_end_matches("_nemo");
             assert!(table().profiles.iter().any(|profile| profile.class == software), "{}", class.name);
         }
     }

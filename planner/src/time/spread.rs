@@ -323,7 +323,7 @@ mod tests {
             let largest: u64 = match (runtime, preset) {
                 ("fsdp2", _) => 512 / 8,
                 (_, "qwen3-30b-a3b") => 2048 / 8,
-                _ => 6144 / 8,
+                _ => 8192 / 8,
             };
             let (known, nothing) = at(gpu, runtime, preset, largest);
             assert!(nothing.is_empty(), "{gpu} {runtime}: {nothing:?}");
@@ -337,7 +337,7 @@ mod tests {
             assert!((last / expected - 1.0).abs() < 1e-6, "{gpu} {runtime}: {last} {expected}");
         }
         let (_, said) = at("h100-sxm", "megatron", "llama-3-8b", 2048);
-        insta::assert_snapshot!(said[0], @"no measured step of dense models with such software had more than 6,144 GPUs, and this plan has 16,384: the likely range is wider");
+        insta::assert_snapshot!(said[0], @"no measured step of dense models with such software had more than 8,192 GPUs, and this plan has 16,384: the likely range is wider");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use evidence::report::{BEGIN, END, is_of_all_rows, with_chief_figures, with_figures};
+use evidence::report::{BEGIN, END, is_of_all_rows, together, with_chief_figures, with_figures};
 use evidence::step_time::{Group, groups, splits, unseen};
 use evidence::winners::winners;
 use evidence::{BUNDLED, Dataset, score};
@@ -138,6 +138,17 @@ fn texts(evidence: Option<PathBuf>) -> Result<Vec<(String, String)>> {
 
 #[expect(clippy::print_stdout, reason = "the scores are this program's data")]
 fn print(datasets: &[Dataset]) {
+    for all in together(datasets) {
+        println!(
+            "all steps {}: {} of {} within, half the width {:.1} %, {} ({:.1} %) told `no` though they ran",
+            all.told,
+            all.within,
+            all.rows,
+            100.0 * all.half_width,
+            all.told_no,
+            100.0 * all.told_no as f64 / all.rows.max(1) as f64
+        );
+    }
     println!(
         "{:<28} {:<24} {:<10} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}",
         "dataset", "quantity", "rows", "n", "equal", "median", "p90", "max", "bias", "unmapped"

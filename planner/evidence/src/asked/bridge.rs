@@ -135,10 +135,10 @@ pub(super) fn performance(row: &Row, _: &Value) -> Option<Asked> {
 /// The release of cards and studies: the newest, whose repository they stand in.
 const NEWEST: &str = "bridge 26.08";
 
-/// A plan of a card or study with its framework named.
-fn named(file: Result<Value, String>) -> Result<Value, String> {
+/// A plan of a card or study with its framework named so.
+fn named(file: Result<Value, String>, framework: &str) -> Result<Value, String> {
     file.map(|mut file| {
-        file["software"]["framework"] = NEWEST.into();
+        file["software"]["framework"] = framework.into();
         file
     })
 }
@@ -154,7 +154,7 @@ pub(super) fn card(row: &Row, _: &Value) -> Option<Asked> {
     if row.number("seq_len").is_none() && row.get("flag").is_some() {
         fields.insert("seq_len".to_owned(), 8192.into());
     }
-    let file = named(card_plan(&TextRow(&fields)));
+    let file = named(card_plan(&TextRow(&fields)), NEWEST);
     let mut asked = Asked::new(row, family(row.text("model")), file, milliseconds / 1e3).labelled(format!(
         "{} {} {}",
         row.id(),
@@ -171,7 +171,8 @@ pub(super) fn card(row: &Row, _: &Value) -> Option<Asked> {
 
 /// A study of recomputation or layouts: its seconds, or those that its FLOP/s make by Megatron-Core's count; none where it prints neither.
 pub(super) fn study(row: &Row, _: &Value) -> Option<Asked> {
-    let file = named(study_plan(&TextRow(row.fields())));
+    // Which release it had is not printed.
+    let file = named(study_plan(&TextRow(row.fields())), "bridge");
     let seconds = match (row.real("step_time_ms"), &file) {
         (Some(milliseconds), _) => milliseconds / 1e3,
         (None, Ok(file)) => {

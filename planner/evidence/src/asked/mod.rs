@@ -80,7 +80,7 @@ const NAMED: &[Detail] = &[Detail::Typed, Detail::Unnamed, Detail::Run];
 const PROFILED: &[Detail] = &[Detail::Typed, Detail::Run];
 
 /// The sources, by name.
-pub(super) const SOURCES: [Source; 26] = [
+pub(super) const SOURCES: [Source; 27] = [
     // Too few of each kind of model to say how far off others are, on kernels of which no other row says anything.
     Source { name: "automodel_h100", details: PROFILED, fitted: false, stands: false, read: tables::asked },
     // What is recomputed and how state is split is in its text for all rows.
@@ -166,6 +166,7 @@ pub(super) const SOURCES: [Source; 26] = [
     },
     // Micro batch, recomputation and network are assumed: its rows are an outside check.
     Source { name: "megascale_2024", details: PROFILED, fitted: false, stands: false, read: tables::asked },
+    Source { name: "mlperf_training", details: NAMED, fitted: false, stands: true, read: tables::asked },
     Source { name: "moe_model_zoo", details: PROFILED, fitted: false, stands: true, read: tables::asked },
     Source {
         name: "moe_parallel_folding",
