@@ -261,7 +261,7 @@ fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
 pub(crate) fn take_back(file: &mut TrainingFile, set: &[&'static str]) {
     for path in set {
         match *path {
-            "training.cuda_graphs" => file.cuda_graphs = None,
+            "training.cuda_graphs" => (file.cuda_graphs, file.cuda_graph_modules) = (None, None),
             "training.overlap.tp" => file.overlap.tp = None,
             "training.overlap.ep" => file.overlap.ep = None,
             "training.moe.dispatcher" => file.moe.dispatcher = None,

@@ -4,11 +4,11 @@ use crate::fill::batch::usual_batch;
 use crate::fill::filler::Filler;
 use crate::finding::{Finding, clip};
 use crate::layout::Layout;
-use crate::model::Architecture;
+use crate::model::{Architecture, MixerRef};
 use crate::plan::WherePossible;
 use crate::plan::{LossScale, Optimizer, Software, Training};
 use crate::runtime::Runtime;
-use crate::settings::{Granularity, OptimizerKind};
+use crate::settings::{CudaGraphs, Granularity, OptimizerKind};
 use crate::software::{Named, Product, Program};
 use crate::units::Dtype;
 use crate::wire::{
@@ -50,6 +50,7 @@ pub(super) fn fill_training(
         },
         ..TrainingFile::default()
     };
+    rules.cuda_graph_modules = Some(captured(training, model));
     let [optimizer, overlap] = ["optimizer", "overlap"].map(TrainingFile::place);
     fill.fields(training, &rules, 0..optimizer);
     fill_loss_scale(fill, &mut training.loss_scale, dtype);
@@ -74,6 +75,21 @@ pub(super) fn fill_training(
         fill.findings.push(Finding::error("training.micro_batch_size", sequences, message));
     }
     filled
+}
+
+/// What is captured of layers with experts where nobody says it: what has fixed sizes, which experts have with a capacity alone. Of other
+/// layers, and none named, whole ones (Megatron-Core cuda_graph_config).
+fn captured(training: &TrainingFile, model: &Architecture) -> Vec<String> {
+    let moe = &training.moe;
+    let fixed = moe.capacity_factor.is_some() && moe.pad_to_capacity == Some(true);
+    let scoped = training.cuda_graphs == Some(CudaGraphs::Scoped) && model.moe.is_some() && !fixed;
+    let recomputed = training.recompute.modules.iter().flatten().any(|module| module == "moe");
+    let mamba = model.mixers().iter().any(|mixer| matches!(mixer, MixerRef::Mamba2(_)));
+    [("attn", true), ("moe_router", !recomputed), ("moe_preprocess", !recomputed), ("mamba", mamba)]
+        .into_iter()
+        .filter(|(_, captured)| scoped && *captured)
+        .map(|(module, _)| module.to_owned())
+        .collect()
 }
 
 fn fill_recompute(fill: &mut Filler<'_>, recompute: &mut RecomputeFile, program: Option<&Program>) {

@@ -134,10 +134,10 @@ plan_part! {
             word(&CudaGraphs::WORDS).among(Values::Scale).at(Part::Software, "CUDA graphs").open("cuda_graphs")
                 .usual(Word(CudaGraphs::None.name())).read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore)
                 .trained(),
-        /// Modules that are captured when scoped.
+        /// Modules that are captured when scoped: whole layers where none is named, and of a model with experts without a capacity attention, router and preprocessing.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cuda_graph_modules: Option<Vec<String>> as Vec<String> =
-            words(GRAPH_MODULES).at(Part::Software, "Captured").given(Given::Graphs).trained(),
+            words(GRAPH_MODULES).at(Part::Software, "Captured").given(Given::Graphs).by_rule().trained(),
         /// Communication that hides behind compute.
         #[serde(skip_serializing_if = "OverlapFile::is_empty")]
         pub overlap: OverlapFile as Overlap,

@@ -78,11 +78,6 @@ fn number_or_null(word: &str) -> Result<Option<Value>, &'static str> {
     }
 }
 
-/// Whether graphs that name no modules capture whole layers, as Megatron-Core takes it.
-fn captures_whole_layers(plan: &Plan) -> bool {
-    plan.model.moe.is_none() || plan.training.moe.captures_experts()
-}
-
 const LAYOUT: &[Row] = &[
     row("model.tensor_model_parallel_size", "layout.tp", Number, PARALLEL),
     row("model.sequence_parallel", "layout.sp", Switch, PARALLEL),
@@ -293,14 +288,13 @@ const KERNELS: &[Row] = &[
         },
         MODEL,
     ),
-    // Whatever the recipe has; without graphs Bridge forgets it. None are whole layers, which experts without a capacity can't have: of
-    // those the recipe knows what is captured.
+    // Whatever the recipe has; without graphs Bridge forgets it.
     row(
         "model.cuda_graph_modules",
         "training.cuda_graph_modules",
         Own {
             write: |plan| match plan.training.cuda_graph_modules.as_slice() {
-                [] => Ok(captures_whole_layers(plan).then(|| "[]".to_owned())),
+                [] => Ok(Some("[]".to_owned())),
                 _ => Err(
                     "choices of Megatron-Core's that an override would make text of; set them in the recipe",
                 ),

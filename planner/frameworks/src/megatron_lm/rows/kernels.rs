@@ -1,7 +1,7 @@
 //! Dropout, kernels, graphs and overlaps.
 
 use crate::Kind::{
-    Alone, Asked, Beside, Flag, FlagOff, Follows, List, Number, Own, Partly, Read, Real, Several, Words,
+    Alone, Asked, Beside, Flag, FlagOff, Follows, List, Number, Own, Partly, Read, Real, Words,
 };
 use crate::kind::Options;
 use crate::{Effect, Kind, Row};
@@ -54,21 +54,6 @@ fn is_scoped(plan: &Plan) -> bool {
 }
 
 const MODULES: Kind = Beside(|said| graphs(said) == Some("scoped"), &List);
-
-/// The same, written. Without names whole layers are captured, and experts without a capacity have no fixed sizes: then what of their
-/// layers has.
-const CAPTURED: Kind = Several(&Own {
-    write: |plan| {
-        let training = &plan.training;
-        let whole = plan.model.moe.is_none() || training.moe.captures_experts();
-        Ok(match training.cuda_graph_modules.as_slice() {
-            [] if whole => None,
-            [] => Some("attn moe_router moe_preprocess".to_owned()),
-            names => Some(names.join(" ")),
-        })
-    },
-    read: |word, said| MODULES.read(word, said),
-});
 
 pub(super) const KERNELS: &[Row] = &[
     row("attention-dropout", "training.attention_dropout", Real, MODEL).usual("0.1").bytes(MASKS),
@@ -158,7 +143,7 @@ pub(super) const KERNELS: &[Row] = &[
     )
     .no_bytes(WATCHED),
     row("cuda-graph-scope", "training.cuda_graph_modules", Read(&MODULES), MODEL).usual("").has(GRAPHS),
-    row("cuda-graph-modules", "training.cuda_graph_modules", CAPTURED, MODEL).when(is_scoped).has(GRAPHS),
+    row("cuda-graph-modules", "training.cuda_graph_modules", MODULES, MODEL).when(is_scoped).has(GRAPHS),
 ];
 
 pub(super) const OVERLAPS: &[Row] = &[

@@ -126,7 +126,7 @@ const TAKEN: &[(&str, &str)] = &[
     ),
     (
         r#"{"choose": "layout"}"#,
-        r#"{"choose": ["tp", "sp", "cp", "cp_kind", "pp", "vpp", "schedule", "stages", "ep", "etp", "dp_replicate", "order", "fsdp_strategy"]}"#,
+        r#"{"choose": ["tp", "sp", "cp", "cp_kind", "pp", "vpp", "schedule", "stages", "ep", "etp", "dp_replicate", "order", "fsdp_strategy", "gradient_sync"]}"#,
     ),
     (r#"{"layout": {"tp": "auto", "pp": 2}}"#, r#"{"layout": {"pp": 2}, "choose": ["tp"]}"#),
     (
