@@ -13,6 +13,7 @@ mod kind;
 pub(crate) mod log_format;
 pub mod logs;
 pub mod megatron_lm;
+mod named_model;
 mod options;
 mod path;
 mod reference;

@@ -1,15 +1,13 @@
 //! The commands: a recipe with the plan as overrides, a conversion of weights there and back, a generation.
 
 use crate::megatron_lm;
+use crate::named_model::other_model;
 use crate::options::options_of;
 use batch::launch::{
     Entry, Mode, Payload, Task, Writer, environment_of_hardware, environment_of_task, expandable_segments,
 };
-use planner::model::count;
 use planner::software::Framework;
-use planner::wire::{ModelFile, PlanFile};
 
-use super::recipes::preset_of;
 use super::rows::table;
 
 /// The command.
@@ -65,7 +63,8 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
     let mut payload = Payload::new(Entry::Script("scripts/training/run_recipe.py".to_owned()), workdir);
     let recipe = writer.shell("recipe", writer.site.recipe.as_deref(), None, "<RECIPE>");
     payload.arguments.push(format!("--recipe {recipe}"));
-    other_model(writer);
+    let recipe = writer.site.recipe.clone();
+    other_model(writer, recipe.as_deref(), "the recipe");
     let overrides = options_of(writer, table(), "rng.seed");
     payload.arguments.extend(overrides.into_iter().map(|(name, value)| format!("{name}={value}")));
     // Recipes of tokenized data take these; those of other data sets refuse the first.
@@ -115,21 +114,4 @@ fn override_of(writer: &mut Writer<'_>, name: &str, field: &str, value: &str) ->
         return None;
     }
     writer.quoted(field, &format!("{name}='{value}'"))
-}
-
-/// Says that the recipe's name is that of another model than the plan's.
-fn other_model(writer: &mut Writer<'_>) {
-    let (Some(recipe), Some(planned)) = (&writer.site.recipe, &writer.plan.file.model.preset) else { return };
-    let Some(named) = preset_of(recipe).filter(|named| named != planned) else { return };
-    let file = PlanFile {
-        model: ModelFile { preset: Some(named.to_owned()), ..ModelFile::default() },
-        ..writer.plan.file.clone()
-    };
-    // Versions of one model have names of their own.
-    let other =
-        planner::fill::fill(&file).plan.is_some_and(|other| count(&other.model) != count(&writer.plan.model));
-    if other {
-        let value = planned.clone();
-        writer.cannot("model", value, "the recipe names the model, and by its name this one is another");
-    }
 }

@@ -9,7 +9,8 @@ mod read;
 mod recipes;
 mod rows;
 
+pub use crate::named_model::preset_of;
 pub(crate) use body::payload;
 pub use read::import_bridge_job;
-pub use recipes::{RECIPES, preset_of};
+pub use recipes::RECIPES;
 pub use rows::table;

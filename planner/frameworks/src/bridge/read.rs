@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::recipes::{facts, preset_of};
+use super::recipes::facts;
 use super::rows::table;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
 use crate::kind::NULL;
+use crate::named_model::preset_of;
 
 /// The plan of a job: `--recipe NAME` and `section.field=value` among its words.
 pub fn import_bridge_job(words: &[String], job: &Job<'_>) -> Imported {

@@ -1,5 +1,6 @@
 //! The command that trains a configuration with the plan over it.
 
+use crate::named_model::other_model;
 use crate::options::options_of;
 use batch::launch::{Entry, Payload, Writer, environment_of_hardware};
 use batch::shell::comment;
@@ -24,6 +25,8 @@ pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
             writer.shell("titan_module", writer.site.titan_module.as_deref(), None, "<TITAN_MODULE>");
         format!("--module {module} --config {config}")
     });
+    let named = writer.site.titan_config.clone();
+    other_model(writer, named.as_deref(), "the configuration");
     payload.arguments.extend(saving(writer, version));
     payload.arguments.extend(arguments(writer, version));
     payload.arguments.extend(files(writer, version));

@@ -11,7 +11,12 @@ const CHECKPOINTS: &str = "torchtitan/distributed/activation_checkpoint.py";
 
 /// Of every version.
 pub(super) const COMMON: &[Gap] = &[
-    gap("model", Nothing, "the configuration names the model", CONFIG),
+    gap(
+        "model",
+        Nothing,
+        "the configuration names the model; one that is known to be another is said",
+        CONFIG,
+    ),
     gap("runtime", Nothing, "it runs FSDP2", FSDP),
     gap("run.data", Nothing, "the configuration's data set is trained on", CONFIG),
     gap("layout.fsdp.reduce_dtype", Only("fp32"), "gradients are reduced in fp32", FSDP),

@@ -170,3 +170,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_configuration_of_another_model_is_told() {
+    let told = |preset: &str, config: &str| {
+        let plan = plan(&format!(
+            r#"{{"version": 1, "model": {{"preset": "{preset}"}}, "runtime": "fsdp2", "cluster": {{"gpu": "h100-sxm", "nodes": 2}}}}"#
+        ));
+        let site = Site { titan_module: Some("llama3".into()), titan_config: Some(config.into()), ..site() };
+        let (script, findings) = script(&plan, &site, &body(Body::Torchtitan));
+        let words = "the configuration names the model, and by its name this one is another";
+        let found =
+            findings.iter().any(|finding| finding.field == "model" && finding.message.contains(words));
+        assert_eq!(found, script.contains(words), "{preset} {config}");
+        found
+    };
+    assert!(!told("llama-3-8b", "llama3_8b"));
+    assert!(!told("llama-3-8b", "/titan/train_configs/llama3_8b.toml"));
+    assert!(told("deepseek-v3", "llama3_8b"));
+    assert!(told("llama-3-70b", "llama3_8b"));
+    // A name that says nothing.
+    assert!(!told("llama-3-70b", "ours"));
+}
