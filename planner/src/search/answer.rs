@@ -16,6 +16,9 @@ pub struct SearchAnswer {
     pub version: u32,
     /// What was wanted.
     pub objective: Objective,
+    /// Days within which all tokens should be trained, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_days: Option<f64>,
     /// What must stay free of a GPU's memory, where it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<Margin>,
@@ -49,10 +52,11 @@ pub struct SearchAnswer {
 
 impl SearchAnswer {
     /// What to look at first: the fastest, the one that costs least, the one with the most memory left, the one on fewest GPUs;
-    /// of those that are the same plan only the first, and the last only where the numbers of GPUs differ.
+    /// of those that are the same plan only the first, the last only where the numbers of GPUs differ, and none that misses a deadline.
     pub fn bests(&self) -> Vec<(Objective, &Row)> {
         let group = self.rows.first().map(|row| row.group);
-        let all = || self.rows.iter().chain(&self.front).filter(|row| Some(row.group) == group);
+        let in_time = |row: &&Row| row.missed(self.objective, self.deadline_days).is_none();
+        let all = || self.rows.iter().chain(&self.front).filter(|row| Some(row.group) == group).filter(in_time);
         let least = |of: fn(&Row) -> f64| {
             all().min_by(|one, other| {
                 of(one).total_cmp(&of(other)).then(one.step_seconds.total_cmp(&other.step_seconds))

@@ -594,3 +594,17 @@ fn a_deadline_takes_the_cheapest_plan_that_meets_it() {
     let fields: Vec<String> = Search::new(&request).unwrap_err().into_iter().map(|one| one.field).collect();
     assert_eq!(fields, ["deadline_days", "training.train_tokens"]);
 }
+
+#[test]
+fn what_misses_a_deadline_is_not_looked_at_first() {
+    let training = json!({"train_tokens": 1e11, "seq_len": 8192, "global_batch_size": 512});
+    let mut wanted = open("llama-3-8b", "h100-sxm", 4, json!({"training": training}));
+    names(&mut wanted, &["tp", "nodes", "recompute"]);
+    let fastest = chosen_of(&wanted).1.rows[0].days.unwrap();
+    wanted.deadline_days = Some(1.5 * fastest);
+    let request = Request { only_first: false, ..Choice::of(&wanted).unwrap().unwrap().request };
+    let answer = whole(&Search::new(&request).unwrap());
+    let late = |row: &Row| row.missed(Objective::Deadline, request.deadline_days).is_some();
+    assert!(answer.rows.iter().chain(&answer.front).any(late), "{:?}", answer.front);
+    assert!(answer.bests().len() > 1 && !answer.bests().into_iter().any(|(_, row)| late(row)));
+}

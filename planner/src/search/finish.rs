@@ -94,6 +94,7 @@ impl Search {
         SearchAnswer {
             version: VERSION,
             objective: self.request.objective,
+            deadline_days: self.request.deadline_days,
             margin: self.request.margin,
             scope: self.scope(),
             front: if self.request.only_first { Vec::new() } else { self.front(known, partial, simulated) },
