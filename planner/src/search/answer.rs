@@ -56,7 +56,8 @@ impl SearchAnswer {
     pub fn bests(&self) -> Vec<(Objective, &Row)> {
         let group = self.rows.first().map(|row| row.group);
         let in_time = |row: &&Row| row.missed(self.objective, self.deadline_days).is_none();
-        let all = || self.rows.iter().chain(&self.front).filter(|row| Some(row.group) == group).filter(in_time);
+        let all =
+            || self.rows.iter().chain(&self.front).filter(|row| Some(row.group) == group).filter(in_time);
         let least = |of: fn(&Row) -> f64| {
             all().min_by(|one, other| {
                 of(one).total_cmp(&of(other)).then(one.step_seconds.total_cmp(&other.step_seconds))

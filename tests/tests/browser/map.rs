@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 
 use system_tests::browser::{Browser, Graphics};
@@ -158,7 +158,13 @@ async fn gpus_are_marked_as_failed_on_the_map() -> Result<()> {
     page.key('x').await?;
     let table =
         page.browser.text_when("failed-table", SOON, |text| text.contains("1 replicas with 4 of 8")).await?;
-    ensure!(table.contains("13.01 %") && table.contains("25.00 %"), "{table}");
+    let mut failed = plan.clone();
+    failed["cluster"]["failed"] = json!([{"node": 0, "gpu": 1}]);
+    let failed = planner::parse_plan(&failed.to_string()).map_err(|findings| anyhow!("{findings:?}"))?;
+    let ways = planner::estimate(&failed).nonuniform.context("no answer on failed GPUs")?.alternatives;
+    let losses: Vec<String> = ways.iter().map(|way| format!("{:.2} %", way.loss * 100.0)).collect();
+    ensure!(losses.len() > 4 && losses.iter().all(|loss| table.contains(loss)), "{losses:?}: {table}");
+    ensure!(table.contains("25.00 %"), "{table}");
     // What each way takes is a long sentence, and nothing to scroll to, on a phone neither.
     let beyond = "const box = document.querySelector('[data-testid=failed-table] [role=region]');
         return ['', '360px'].map(width => {

@@ -9,7 +9,8 @@ use crate::kind::Options;
 use crate::{Kind, Row};
 use planner::plan::Plan;
 use planner::settings::Precision;
-use planner::units::Dtype;
+use planner::units::{Bytes, Dtype};
+use planner::wire::Verdict;
 
 const SOURCE: &str = "src/megatron/bridge/training/mixed_precision.py";
 
@@ -47,6 +48,30 @@ fn named(dtype: Precision) -> Option<Named> {
         Precision::Fp32 | Precision::Fp64 => return None,
     };
     Some(Named { gradients, gathers_low, bf16_ends })
+}
+
+/// What the plan's fullest GPU takes with gradients as the named recipe of mixed precision has them, where those are wider than the
+/// plan's, in a sentence.
+pub(super) fn with_named_gradients(plan: &Plan) -> Option<String> {
+    let gradients = named(plan.file.training.dtype.unwrap_or(Precision::Bf16))?.gradients;
+    let mut file = plan.file.clone();
+    file.training.grad_dtype = Some(gradients);
+    let [own, other] = [&plan.file, &file].map(|file| planner::estimate(file).memory);
+    let (own, other) = (own?.peak_bytes, other?);
+    (own < other.peak_bytes).then(|| {
+        let verdict = match other.verdict {
+            Verdict::Fits => "fits",
+            Verdict::Tight => "is tight",
+            Verdict::No | Verdict::Invalid => "does not fit",
+        };
+        format!(
+            "gradients are {} in the recipe of mixed precision that the script names, and the fullest GPU then takes {} in place of {}, which {verdict}; \
+             a recipe of your own with grad_reduce_in_fp32=False has the plan's",
+            gradients.name(),
+            Bytes(other.peak_bytes).in_words(),
+            Bytes(own).in_words()
+        )
+    })
 }
 
 fn is_low(plan: &Plan) -> bool {

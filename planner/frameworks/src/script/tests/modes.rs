@@ -527,3 +527,23 @@ fn names_of_the_log_hold_nothing_that_slurm_reads() {
     refused(&minimax(), &shared("/lustre/50%/team"), &kind, "site.shared_dir", "pattern");
     refused(&minimax(), &shared("/lustre/a:b"), &kind, "site.mounts", "can't be mounted");
 }
+
+#[test]
+fn gradients_that_a_named_precision_widens_are_told_with_their_bytes() {
+    let told = |gradients: &str| {
+        let plan = plan(&format!(
+            r#"{{"version": 1, "model": {{"preset": "nemotron-3-nano"}}, "cluster": {{"gpu": "h100-sxm", "nodes": 4}},
+                "layout": {{"ep": 8, "pp": 2}}, "training": {{"grad_dtype": "{gradients}", "global_batch_size": 64}}}}"#
+        ));
+        let (_, findings) = script(&plan, &site(), &body(Body::Bridge));
+        let words: Vec<String> = findings.into_iter().map(|finding| finding.message).collect();
+        let bytes = planner::estimate(&plan.file)
+            .memory
+            .map(|memory| planner::units::Bytes(memory.peak_bytes).in_words());
+        words.into_iter().find(|words| {
+            words.contains("the fullest GPU then takes")
+                && bytes.as_ref().is_some_and(|bytes| words.contains(bytes))
+        })
+    };
+    assert!(told("bf16").is_some() && told("fp32").is_none());
+}
