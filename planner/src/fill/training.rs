@@ -6,7 +6,7 @@ use crate::finding::{Finding, clip};
 use crate::layout::Layout;
 use crate::model::{Architecture, MixerRef};
 use crate::plan::WherePossible;
-use crate::plan::{LossScale, Optimizer, Software, Training};
+use crate::plan::{LossScale, MoeTraining, Optimizer, Software, Training};
 use crate::runtime::Runtime;
 use crate::settings::{CudaGraphs, Granularity, OptimizerKind};
 use crate::software::{Named, Product, Program};
@@ -80,8 +80,7 @@ pub(super) fn fill_training(
 /// What is captured of layers with experts where nobody says it: what has fixed sizes, which experts have with a capacity alone. Of other
 /// layers, and none named, whole ones (Megatron-Core cuda_graph_config).
 fn captured(training: &TrainingFile, model: &Architecture) -> Vec<String> {
-    let moe = &training.moe;
-    let fixed = moe.capacity_factor.is_some() && moe.pad_to_capacity == Some(true);
+    let fixed = MoeTraining::read(&training.moe, &MoeFile::default(), &[]).captures_experts();
     let scoped = training.cuda_graphs == Some(CudaGraphs::Scoped) && model.moe.is_some() && !fixed;
     let recomputed = training.recompute.modules.iter().flatten().any(|module| module == "moe");
     let mamba = model.mixers().iter().any(|mixer| matches!(mixer, MixerRef::Mamba2(_)));
