@@ -262,8 +262,6 @@ impl<'a> LayerTerms<'a> {
         let training = &self.at.plan.training;
         let named = |module: &str| training.cuda_graph_modules.iter().any(|name| name == module);
         let all = training.cuda_graph_modules.is_empty();
-        // A graph has fixed sizes, which experts have that are padded to a capacity.
-        let experts = all && training.moe.captures_experts();
         let part = |part: Saver, captured: bool| if captured { saved.get(part) } else { Quantity::ZERO };
         match training.cuda_graphs {
             CudaGraphs::None => Quantity::ZERO,
@@ -275,7 +273,7 @@ impl<'a> LayerTerms<'a> {
                     + part(Saver::Mlp, all || named("mlp"))
                     + part(Saver::Router, all || named("moe") || named("moe_router"))
                     + part(Saver::SharedExperts, all || named("moe") || named("moe_router"))
-                    + part(Saver::Experts, experts || named("moe"))
+                    + part(Saver::Experts, all || named("moe"))
             }
         }
     }

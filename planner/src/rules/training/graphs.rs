@@ -26,6 +26,11 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     if graphs == CudaGraphs::None {
         return;
     }
+    let whole_experts = modules.is_empty() && shape.architecture.moe.is_some();
+    let fixed = graphs != CudaGraphs::Scoped || !whole_experts || training.moe.captures_experts();
+    broken.require(fixed, FIELD, "[]", RULE, || {
+        "without names whole layers are captured, and experts without a capacity and padding to it have no fixed sizes; name modules, or leave the list out".to_owned()
+    });
     let full = training.recompute == Granularity::Full;
     broken.require(!full || graphs == CudaGraphs::Iteration, GRAPHS, graphs.name(), RULE, || {
         "full recomputation goes with a graph of the whole iteration only".to_owned()

@@ -340,6 +340,11 @@ fn offload_and_graphs() {
         &[modules, modules],
     );
     graphs("mixtral-8x7b", json!({"cuda_graphs": "scoped", "cuda_graph_modules": ["moe"]}), &[modules]);
+    // No names are whole layers; left out, they are what can be captured.
+    graphs("mixtral-8x7b", json!({"cuda_graphs": "scoped", "cuda_graph_modules": []}), &[modules]);
+    graphs("mixtral-8x7b", json!({"cuda_graphs": "scoped"}), &[]);
+    let padded = json!({"capacity_factor": 1.0, "pad_to_capacity": true});
+    graphs("mixtral-8x7b", json!({"cuda_graphs": "scoped", "cuda_graph_modules": [], "moe": padded}), &[]);
     graphs(
         "mixtral-8x7b",
         json!({"cuda_graphs": "scoped", "cuda_graph_modules": ["moe_preprocess"]}),
