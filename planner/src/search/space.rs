@@ -481,6 +481,10 @@ impl Subspace {
                 // The recipe does so where nothing is recomputed.
                 file.training.offload = request.plan.training.offload.clone();
             }
+            if !self.settings.contains_key("training.cuda_graph_modules") {
+                // Where nobody names them, what is captured goes by what is recomputed.
+                file.training.cuda_graph_modules = request.plan.training.cuda_graph_modules.clone();
+            }
             let filled = fill::fill(&file);
             let Some(plan) = filled.plan.filter(|_| !has_error(&filled.findings)) else {
                 note(&mut self.refused_recompute, "range of plan files");

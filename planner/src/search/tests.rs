@@ -161,6 +161,10 @@ fn candidates_are_those_that_brute_force_finds_with_the_estimates_memory_and_tim
     check_by_brute_force(&dense, &[1, 2, 4], small(&dense, &ALL));
     let moe = file("tiny-moe", "megatron", gpus(4), json!({"global_batch_size": 16}));
     check_by_brute_force(&moe, &[1, 2, 4], small(&moe, &ALL[..2]));
+    // What is captured goes by what is recomputed.
+    let graphs = json!({"global_batch_size": 16, "cuda_graphs": "scoped"});
+    let graphs = file("tiny-moe", "megatron", gpus(4), graphs);
+    check_by_brute_force(&graphs, &[1, 2, 4], small(&graphs, &ALL[..2]));
     let native = file("tiny-dense", "native", gpus(4), json!({"global_batch_size": 8}));
     check_by_brute_force(&native, &[1, 2, 4], small(&native, &ALL));
     let fsdp = file("tiny-moe", "fsdp2", gpus(4), json!({"global_batch_size": 8}));
