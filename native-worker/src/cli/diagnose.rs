@@ -5,22 +5,24 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use diagnose::{Answer, Diagnosis, Evidence, Part, Verdict};
+use run_folder::INFO;
 
-use super::{estimate::resolved, source};
+use super::{estimate::resolved, run_logs, source};
 use crate::report::text::{gib, one_line};
 use crate::report::{self, Exit, Failure};
 
 /// Say why a run ended, from its logs
 ///
-/// FILE is a log of any size, or - for standard input; give all files of one run together (one for each rank, the batch
-/// job's output, the node's dmesg). Nothing leaves this machine. Exit codes: 0 something was found that ended the run, 1
+/// FILE is a log of any size, the run folder of `shardplan run` or `shardplan wrap`, whose logs and plan are read, or - for
+/// standard input; give all files of one run together (one for each rank, the batch job's output, the node's dmesg).
+/// Nothing leaves this machine. Exit codes: 0 something was found that ended the run, 1
 /// nothing was.
 #[derive(Debug, clap::Args)]
 pub struct Diagnose {
-    /// Logs of one run
+    /// Logs of one run, or its run folder
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The run's plan: out-of-memory errors are set against its prediction
+    /// The run's plan, by default the run folder's: out-of-memory errors are set against its prediction
     #[arg(long, value_name = "PLAN")]
     plan: Option<PathBuf>,
 }
@@ -32,10 +34,16 @@ impl Diagnose {
         if stdin > 1 {
             return Err(Failure::usage("standard input (-) can be read once only"));
         }
-        let plan = self.plan.as_deref().map(|path| resolved(&source::read(path)?)).transpose()?;
+        let plan = match &self.plan {
+            Some(path) => Some(resolved(&source::read(path)?)?),
+            None => self.files.iter().find_map(|path| run_logs::plan(path)),
+        };
         let mut diagnosis = Diagnosis::new(plan.as_ref());
         for path in &self.files {
-            read(path, &mut diagnosis)?;
+            match run_logs::of(path)? {
+                Some(folder) => run_logs::read(&folder, &mut diagnosis),
+                None => read(path, &mut diagnosis)?,
+            }
         }
         let answer = diagnosis.finish();
         if json {
@@ -57,7 +65,10 @@ fn read(path: &Path, diagnosis: &mut Diagnosis) -> anyhow::Result<()> {
             Failure::usage(format!("the log can't be opened: {error}: {}", path.display()))
         })?;
         if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-            return Err(Failure::usage(format!("this is a folder; name the logs in it: {}", path.display())));
+            return Err(Failure::usage(format!(
+                "this is a folder, and no run's, which has a {INFO}; name the logs in it: {}",
+                path.display()
+            )));
         }
         Box::new(file)
     };

@@ -20,6 +20,7 @@ mod models;
 mod numbers;
 mod plan;
 mod run;
+mod run_logs;
 mod script;
 mod search;
 mod serve;

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::Workshop;
+
 /// What is printed of some files of the corpus, with the exit code.
 fn diagnose(arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_shardplan"))
@@ -53,7 +55,7 @@ fn what_is_no_log_of_a_failure() {
 #[test]
 fn what_can_not_be_read_is_named() {
     for (arguments, word) in
-        [(&["no-such.log"][..], "no-such.log"), (&["."], "this is a folder"), (&["-", "-"], "once only")]
+        [(&["no-such.log"][..], "no-such.log"), (&["."], "no run's"), (&["-", "-"], "once only")]
     {
         let (code, out, error) = diagnose(arguments, b"");
         assert_eq!((code, out.as_str()), (Some(2), ""), "{error}");
@@ -70,4 +72,54 @@ fn a_pipe_without_line_ends_is_read_in_bounded_memory() {
     let (code, out, error) = diagnose(&["-"], &input);
     assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
     assert!(out.starts_with("cuda-oom") && out.contains("rank 3"), "{out}");
+}
+
+#[test]
+fn the_folder_of_a_watched_command_is_read_with_its_plan() {
+    let shop = Workshop::new();
+    let script = "echo fine; echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.' >&2; exit 1";
+    shop.ask(&["wrap", "--plan", "tiny.json", "--", "bash", "-c", script]);
+    let folder = shop.run_folder();
+    let folder = folder.to_str().expect("UTF-8");
+    let answer = shop.ask(&["diagnose", folder, "--json"]);
+    assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""));
+    let found: diagnose::Answer = serde_json::from_value(answer.json()).expect("an answer");
+    let first = &found.verdicts[0];
+    assert_eq!((first.cause.as_str(), first.rank_count), ("cuda-oom", 0), "{found:?}");
+    assert!(first.against_plan.is_some(), "{found:?}");
+    // The line of the log that has the record.
+    let evidence = &first.evidence[0];
+    let log = std::fs::read_to_string(&evidence.file).expect("a log");
+    let line = log.lines().nth(evidence.line as usize - 1).expect("a line");
+    assert!(line.contains("OutOfMemoryError"), "{line}");
+}
+
+#[test]
+fn the_folder_of_a_run_tells_which_rank_began() {
+    let shop = Workshop::new();
+    shop.run("if [ $RANK = 2 ]; then echo last words >&2; kill -KILL $$; fi; trap '' TERM; while :; do sleep 0.2; done");
+    let folder = shop.run_folder();
+    let answer = shop.ask(&["diagnose", folder.to_str().expect("UTF-8"), "--json"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let found: diagnose::Answer = serde_json::from_value(answer.json()).expect("an answer");
+    let end = found.exit.expect("an end");
+    assert_eq!((end.origin.rank, end.code, end.signal.as_deref()), (Some(2), Some(137), Some("SIGKILL")));
+
+    let shop = Workshop::new();
+    shop.run(
+        "if [ $RANK = 1 ]; then echo \"ModuleNotFoundError: No module named 'x'\" >&2; exit 7; fi; sleep 60",
+    );
+    let answer = shop.ask(&["diagnose", shop.run_folder().to_str().expect("UTF-8"), "--json"]);
+    let found: diagnose::Answer = serde_json::from_value(answer.json()).expect("an answer");
+    assert_eq!(found.verdicts[0].ranks.iter().copied().collect::<Vec<u32>>(), [1], "{found:?}");
+    assert_eq!(found.exit.and_then(|end| end.code), Some(7));
+}
+
+#[test]
+fn a_run_folder_without_logs_is_named() {
+    let shop = Workshop::new();
+    shop.write("run/run.json", "{}");
+    let answer = shop.ask(&["diagnose", "run"]);
+    assert_eq!(answer.code, Some(2), "{answer:?}");
+    assert!(answer.stderr.contains("no logs") && answer.stderr.contains("run"), "{answer:?}");
 }

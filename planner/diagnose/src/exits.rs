@@ -119,7 +119,7 @@ pub(super) fn of_elastic(line: &str) -> Option<ProcessEnd> {
 }
 
 /// Reads DeepSpeed's `[..., '--local_rank=3', ...] exits with return code = -9`, Lightning's `[rank: 1] Child process with
-/// PID 12 terminated with code 1`, Shardplan's `Rank 1 was ended by signal 9` and torch.multiprocessing's `-- Process 3 terminated with the following error`.
+/// PID 12 terminated with code 1`, Shardplan's `Rank 1 was ended by signal 9` and `Rank 1 exited with code 1`, and torch.multiprocessing's `-- Process 3 terminated with the following error`.
 pub(super) fn of_others(line: &str) -> Option<ProcessEnd> {
     if let Some((command, rest)) = line.split_once("exits with return code = ") {
         let local = command.rsplit_once("--local_rank=").or_else(|| command.rsplit_once("--local-rank="));
@@ -132,12 +132,14 @@ pub(super) fn of_others(line: &str) -> Option<ProcessEnd> {
         let rank = super::origin::rank_in_text(before);
         return Some(ended(Origin { rank, pid: Some(pid), ..Origin::default() }, code, "Lightning"));
     }
-    if let Some((before, rest)) = line.split_once(" was ended by signal ")
-        && let Some((_, rank)) = before.rsplit_once("Rank ")
-    {
-        let (rank, signal) = (digits(rank)?.0, digits(rest)?.0);
-        let origin = Origin { rank: Some(rank), ..Origin::default() };
-        return Some(ended(origin, 128 + signal.min(127), "shardplan"));
+    for (words, of_signal) in [(" was ended by signal ", 128), (" exited with code ", 0)] {
+        if let Some((before, rest)) = line.split_once(words)
+            && let Some((_, rank)) = before.rsplit_once("Rank ")
+        {
+            let (rank, number) = (digits(rank)?.0, digits(rest)?.0);
+            let origin = Origin { rank: Some(rank), ..Origin::default() };
+            return Some(ended(origin, of_signal + number.min(255 - of_signal), "shardplan"));
+        }
     }
     let (_, rest) = line.split_once("-- Process ")?;
     let (rank, rest) = digits(rest)?;
@@ -255,6 +257,9 @@ mod tests {
         assert_eq!((end.origin.local_rank, end.code), (Some(3), Some(134)));
         let end = of_others("Rank 1 was ended by signal 9 (SIGKILL): somebody killed it").expect("an end");
         assert_eq!((end.origin.rank, end.code), (Some(1), Some(137)));
+        let end = of_others("Rank 12 exited with code 3: its last lines follow").expect("an end");
+        assert_eq!((end.origin.rank, end.code, end.signal), (Some(12), Some(3), None));
         assert_eq!(of_others("who was ended by signal x"), None);
+        assert_eq!(of_others("the container exited with code 1"), None);
     }
 }

@@ -10,7 +10,7 @@ use super::causes::{self, Cause, Sign};
 use super::pattern::Pattern;
 
 /// What lines are read for besides the signs of causes.
-const READ_FOR: [&str; 23] = [
+const READ_FOR: [&str; 24] = [
     // Exceptions, whose class may be anybody's.
     "Error:",
     "Exception:",
@@ -37,6 +37,7 @@ const READ_FOR: [&str; 23] = [
     " steps are saved in ",
     "will restart worker group",
     " was ended by signal ",
+    " exited with code ",
 ];
 
 /// One sign, ready to be looked for.

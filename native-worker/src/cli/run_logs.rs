@@ -1,0 +1,93 @@
+//! The logs of a run folder as text for the diagnosis: what `shardplan run` and `shardplan wrap` recorded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use diagnose::Diagnosis;
+use frameworks::logs::split_rank;
+use planner::Plan;
+use planner::wire::{Event, Exited, Outcome};
+use run_folder::{INFO, LogWriter, RunFolder, each};
+
+use crate::report::Failure;
+
+/// The run folder at `path`; none where that is something else.
+///
+/// # Errors
+/// When it is a run's and another's, or has no logs yet.
+pub fn of(path: &Path) -> anyhow::Result<Option<RunFolder>> {
+    if !path.join(INFO).exists() {
+        return Ok(None);
+    }
+    let folder = RunFolder::of(path);
+    if let Some(why) = folder.refusal() {
+        return Err(Failure::environment(format!("this run folder is not read: {why}")));
+    }
+    if folder.logs().is_empty() {
+        return Err(Failure::usage(format!(
+            "this run folder has no logs (rank-N.log, launcher-HOST.log): {}; copy the whole folder, or name a log of the \
+             training",
+            path.display()
+        )));
+    }
+    Ok(Some(folder))
+}
+
+/// The plan of the run folder at `path`, where that is one and has one that is valid.
+pub fn plan(path: &Path) -> Option<Plan> {
+    let folder = of(path).ok()??;
+    Plan::resolve(&folder.plan()?).plan
+}
+
+/// Gives the logs to the diagnosis, each as a file with a line for each record: what was printed, and how processes ended.
+pub fn read(folder: &RunFolder, diagnosis: &mut Diagnosis) {
+    let source = folder.info().and_then(|info| info.source);
+    // One process that watches a whole command knows no ranks but those that lines name.
+    let knows_ranks = source.as_ref().is_none_or(|source| source.writers > 1);
+    for log in folder.logs() {
+        let path = folder.path().join(&log);
+        diagnosis.file(&path.display().to_string());
+        let of_rank = LogWriter::of(&log).and_then(LogWriter::rank).filter(|_| source.is_none());
+        let mut last_lines = BTreeMap::new();
+        each(&path, |record| {
+            let line = match record.event {
+                Event::Output { rank, text, .. } => {
+                    let line = marked(rank, &text, knows_ranks);
+                    last_lines.insert(rank, text);
+                    line
+                }
+                Event::Exited(exit) => {
+                    // Lines that were not recorded one by one: there were too many, or the disk was full.
+                    if exit.last_lines.last() != last_lines.get(&exit.rank) {
+                        for text in &exit.last_lines {
+                            diagnosis.feed(format!("{}\n", marked(exit.rank, text, knows_ranks)).as_bytes());
+                        }
+                    }
+                    end(&exit, knows_ranks)
+                }
+                // A rank's own account; a watcher's is made of the lines above.
+                Event::Ended { outcome: Outcome::Failed, reason } => {
+                    of_rank.map_or(String::new(), |rank| marked(rank, &reason, true))
+                }
+                _ => String::new(),
+            };
+            diagnosis.feed(format!("{}\n", line.replace(['\n', '\r'], " ")).as_bytes());
+        });
+    }
+}
+
+/// A line with the rank that printed it, where that is known and the line does not say it.
+fn marked(rank: u64, text: &str, knows_ranks: bool) -> String {
+    match split_rank(text).0 {
+        None if knows_ranks => format!("[rank{rank}]: {text}"),
+        _ => text.to_owned(),
+    }
+}
+
+/// How a process ended, as `shardplan run` says it; nothing of one that ended well, or because it was told to.
+fn end(exit: &Exited, knows_ranks: bool) -> String {
+    if !knows_ranks || !exit.failed() || exit.told_to_end {
+        return String::new();
+    }
+    format!("Rank {} {}", exit.rank, exit.how())
+}
