@@ -61,9 +61,8 @@ fn read(path: &Path, diagnosis: &mut Diagnosis) -> anyhow::Result<()> {
     let mut source: Box<dyn Read> = if path == Path::new("-") {
         Box::new(std::io::stdin().lock())
     } else {
-        let file = File::open(path).map_err(|error| {
-            Failure::usage(format!("the log can't be opened: {error}: {}", path.display()))
-        })?;
+        let file = File::open(path)
+            .map_err(|error| Failure::usage_of_file(path, &format!("the log can't be opened: {error}")))?;
         if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
             return Err(Failure::usage(format!(
                 "this is a folder, and no run's, which has a {INFO}; name the logs in it: {}",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use planner::layout::{Group, Link, link};
 use serde::Serialize;
+use serde_json::json;
 
 use super::numbers::whole;
 use super::{estimate::resolved, source};
@@ -42,10 +43,14 @@ impl Groups {
         let mut groups = plan.groups();
         if let Some(rank) = self.rank {
             if rank >= world_size {
-                return Err(Failure::usage(format!(
-                    "--rank {rank}: this plan has {world_size} ranks, 0 to {}",
-                    world_size.saturating_sub(1)
-                )));
+                return Err(Failure::usage_of(
+                    "--rank",
+                    rank,
+                    format!(
+                        "--rank {rank}: this plan has {world_size} ranks, 0 to {}",
+                        world_size.saturating_sub(1)
+                    ),
+                ));
             }
             groups.retain(|group| group.ranks.contains(&rank));
         }
@@ -66,7 +71,8 @@ impl Groups {
                 link: crossed(whole),
                 of: self.packed.then_some(whole.ranks.as_slice()),
             };
-            report::print_json(&both().map(row).collect::<Vec<_>>())?;
+            let groups = both().map(row).collect::<Vec<_>>();
+            report::print_json(&json!({"version": planner::wire::VERSION, "groups": groups}))?;
         } else {
             let listed = |ranks: &[u64]| ranks.iter().map(u64::to_string).collect::<Vec<String>>().join(" ");
             let mut rows = vec![["kind", "index", "link", "ranks"].map(str::to_owned).to_vec()];

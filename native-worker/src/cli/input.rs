@@ -45,7 +45,7 @@ pub fn read_plan(path: &Path) -> anyhow::Result<PlanFile> {
         text(std::io::stdin().lock(), "", "standard input")?
     } else {
         let file = File::open(path).map_err(|error| {
-            Failure::usage(format!("the plan file can't be opened: {error}: {}", path.display()))
+            Failure::usage_of_file(path, &format!("the plan file can't be opened: {error}"))
         })?;
         refuse_folder(&file, path)?;
         refuse_large(file_size(&file), "", "the plan file")?;
@@ -76,7 +76,7 @@ pub fn read_plan(path: &Path) -> anyhow::Result<PlanFile> {
 /// When it can't be read, or is too large.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
     let file = File::open(path)
-        .map_err(|error| Failure::usage(format!("this can't be opened: {error}: {}", path.display())))?;
+        .map_err(|error| Failure::usage_of_file(path, &format!("this can't be opened: {error}")))?;
     refuse_folder(&file, path)?;
     refuse_large(file_size(&file), "", "the file")?;
     text(file, "", "the file")
@@ -96,7 +96,7 @@ pub fn read_json(path: &Path) -> anyhow::Result<serde_json::Map<String, serde_js
         return Err(Failure::usage(message));
     }
     serde_json::from_str(&text)
-        .map_err(|error| Failure::usage(format!("this is not a JSON object: {error}: {}", path.display())))
+        .map_err(|error| Failure::usage_of_file(path, &format!("this is not a JSON object: {error}")))
 }
 
 /// Reads the calibration profile at `path`.
@@ -104,9 +104,8 @@ pub fn read_json(path: &Path) -> anyhow::Result<serde_json::Map<String, serde_js
 /// # Errors
 /// When it can't be read, is too large, or is not a profile.
 pub fn read_calibration(path: &Path) -> anyhow::Result<planner::wire::CalibrationFile> {
-    let file = File::open(path).map_err(|error| {
-        Failure::usage(format!("the profile can't be opened: {error}: {}", path.display()))
-    })?;
+    let file = File::open(path)
+        .map_err(|error| Failure::usage_of_file(path, &format!("the profile can't be opened: {error}")))?;
     refuse_folder(&file, path)?;
     refuse_large(file_size(&file), "software.calibration", "the profile")?;
     let text = text(file, "software.calibration", "the profile")?;
@@ -154,7 +153,7 @@ fn file_size(file: &File) -> u64 {
 
 fn refuse_folder(file: &File, path: &Path) -> anyhow::Result<()> {
     if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        return Err(Failure::usage(format!("this is a folder, not a plan file: {}", path.display())));
+        return Err(Failure::usage_of_file(path, "this is a folder, not a plan file"));
     }
     Ok(())
 }

@@ -40,9 +40,8 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     if path == Path::new("-") {
         return bounded(std::io::stdin().lock(), "standard input");
     }
-    let file = std::fs::File::open(path).map_err(|error| {
-        Failure::usage(format!("the script can't be opened: {error}: {}", path.display()))
-    })?;
+    let file = std::fs::File::open(path)
+        .map_err(|error| Failure::usage_of_file(path, &format!("the script can't be opened: {error}")))?;
     if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
         return Err(Failure::usage(format!("this is a folder, not a script: {}", path.display())));
     }

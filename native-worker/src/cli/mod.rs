@@ -19,6 +19,7 @@ mod lint;
 mod models;
 mod numbers;
 mod plan;
+mod refused;
 mod run;
 mod run_logs;
 mod script;
@@ -33,6 +34,8 @@ mod verify;
 mod weights;
 mod words;
 mod wrap;
+
+use planner::Finding;
 
 use crate::report::{self, Failure, notice, text};
 
@@ -86,8 +89,9 @@ pub fn main() -> ExitCode {
         Some(name) if name == crate::wrap::DRAIN => return crate::wrap::drain(),
         _ => {}
     }
-    let read = numbers::negative_ones_are_values(Arguments::command()).get_matches();
-    let arguments = Arguments::from_arg_matches(&read).unwrap_or_else(|error| error.exit());
+    let matched = numbers::negative_ones_are_values(Arguments::command()).try_get_matches();
+    let read = matched.and_then(|read| Arguments::from_arg_matches(&read));
+    let arguments = read.unwrap_or_else(|error| refused::exit(&error));
     let json = arguments.json;
     let ended = match arguments.command {
         Command::Plan(command) => command.run(json),
@@ -119,31 +123,32 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Tells a failure once, and gives its exit code.
+/// Tells a failure once, and gives its exit code. Who asked for JSON gets its findings as that, and the sentence as well.
 fn report(error: &anyhow::Error, json: bool) -> u8 {
+    let told = |finding: &Finding| {
+        notice(&format!("error: {}", finding.message));
+        if json {
+            let _ = report::print_findings(std::slice::from_ref(finding));
+        }
+    };
     match error.downcast_ref::<Failure>() {
         Some(Failure::Findings(findings)) => {
             if json {
-                let _ = report::print_json(
-                    &serde_json::json!({"version": planner::wire::VERSION, "findings": findings}),
-                );
+                let _ = report::print_findings(findings);
             } else {
                 notice(text::findings(findings).trim_end());
             }
             1
         }
-        Some(Failure::Usage(message)) => {
-            notice(&format!("error: {message}"));
+        Some(Failure::Usage(finding)) => {
+            told(finding);
             2
         }
-        Some(Failure::Environment(message)) => {
-            notice(&format!("error: {message}"));
+        Some(Failure::Environment(finding)) => {
+            told(finding);
             3
         }
-        None => {
-            notice(&format!("error: {error:#}"));
-            3
-        }
+        None => report(&Failure::environment(format!("{error:#}")), json),
     }
 }
 

@@ -5,10 +5,19 @@ use std::path::PathBuf;
 use planner::reduced::SlotRows;
 use planner::shard::RankShards;
 use planner::shard::fsdp::{FsdpReport, UnitKind};
+use serde::Serialize;
 
 use super::numbers::whole;
 use super::{estimate::resolved, source};
 use crate::report::{self, Exit, Failure, text};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    version: u32,
+    #[serde(flatten)]
+    shards: &'a RankShards,
+}
 
 /// List the slices of parameters that one rank holds
 #[derive(Debug, clap::Args)]
@@ -26,15 +35,19 @@ impl Shards {
         let plan = resolved(&source::read(&self.plan)?)?;
         let world_size = plan.world_size();
         if self.rank >= world_size {
-            return Err(Failure::usage(format!(
-                "--rank {}: this plan has {world_size} ranks, 0 to {}",
+            return Err(Failure::usage_of(
+                "--rank",
                 self.rank,
-                world_size.saturating_sub(1)
-            )));
+                format!(
+                    "--rank {}: this plan has {world_size} ranks, 0 to {}",
+                    self.rank,
+                    world_size.saturating_sub(1)
+                ),
+            ));
         }
         let shards = plan.rank_shards(self.rank);
         if json {
-            report::print_json(&shards)?;
+            report::print_json(&Report { version: planner::wire::VERSION, shards: &shards })?;
         } else {
             report::print(&table(&shards))?;
         }

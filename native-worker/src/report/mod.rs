@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::io::Write;
+use std::path::Path;
 
 use planner::Finding;
+use serde_json::Value;
 
 pub mod text;
 
@@ -35,9 +37,9 @@ pub enum Failure {
     /// The input was read and is wrong: code 1, with the findings as the answer.
     Findings(Vec<Finding>),
     /// The command line itself is wrong: code 2.
-    Usage(String),
+    Usage(Box<Finding>),
     /// Something of the environment is missing or in the way: code 3.
-    Environment(String),
+    Environment(Box<Finding>),
 }
 
 impl fmt::Display for Failure {
@@ -47,7 +49,7 @@ impl fmt::Display for Failure {
                 let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
                 formatter.write_str(&messages.join("; "))
             }
-            Failure::Usage(message) | Failure::Environment(message) => formatter.write_str(message),
+            Failure::Usage(finding) | Failure::Environment(finding) => formatter.write_str(&finding.message),
         }
     }
 }
@@ -57,12 +59,38 @@ impl std::error::Error for Failure {}
 impl Failure {
     /// An environment failure.
     pub fn environment(message: impl Into<String>) -> anyhow::Error {
-        Failure::Environment(message.into()).into()
+        let finding = Finding::error("", Value::Null, message);
+        Failure::Environment(Box::new(
+            finding.rule("exit code 3: something of the environment is missing or in the way"),
+        ))
+        .into()
     }
 
     /// A failure of the command line.
     pub fn usage(message: impl Into<String>) -> anyhow::Error {
-        Failure::Usage(message.into()).into()
+        let message = message.into();
+        // What is said of an option begins with it.
+        let option =
+            message.split([' ', ':']).next().filter(|word| word.starts_with("--")).unwrap_or_default();
+        let option = option.to_owned();
+        Failure::usage_of(&option, Value::Null, message)
+    }
+
+    /// A failure of the command line: this file is not what it should be.
+    pub fn usage_of_file(path: &Path, message: &str) -> anyhow::Error {
+        let path = path.display().to_string();
+        let message = format!("{message}: {path}");
+        Failure::usage_of("", path, message)
+    }
+
+    /// A failure of the command line: this argument has this value.
+    pub fn usage_of(argument: &str, value: impl Into<Value>, message: impl Into<String>) -> anyhow::Error {
+        Failure::wrong(Finding::error(argument, value, message)).into()
+    }
+
+    /// A failure of the command line, as it is told.
+    pub fn wrong(finding: Finding) -> Failure {
+        Failure::Usage(Box::new(finding.rule("exit code 2: the command line is wrong")))
     }
 
     /// Wrong input.
@@ -91,6 +119,14 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// As [`print`].
 pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Prints findings as the JSON of a command that could not do its work.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {
+    print_json(&serde_json::json!({"version": planner::wire::VERSION, "findings": findings}))
 }
 
 /// Writes a line to standard error; nobody listening is not an error.

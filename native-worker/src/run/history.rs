@@ -17,7 +17,7 @@ const MOST_STEPS: usize = 100_000;
 /// When the folder is not that of a run, or has no step.
 pub fn history(path: &Path) -> anyhow::Result<Measured> {
     let path = path.canonicalize().map_err(|error| {
-        Failure::usage(format!("this run folder can't be opened: {error}: {}", path.display()))
+        Failure::usage_of_file(path, &format!("this run folder can't be opened: {error}"))
     })?;
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let missing = |what: &str| Failure::usage(format!("{what}: {}", path.display()));

@@ -89,6 +89,52 @@ fn a_wrong_command_line_is_code_2_and_leaves_stdout_empty() {
         let answer = check(arguments, 2);
         assert_eq!(answer.stdout, "", "{arguments:?}");
         assert!(!answer.stderr.is_empty(), "{arguments:?}");
+        let answer = check(&[arguments, &["--json"]].concat(), 2);
+        let found: Vec<planner::Finding> =
+            serde_json::from_value(answer.json()["findings"].clone()).expect("findings");
+        assert!(found.len() == 1 && answer.json()["version"] == 1, "{answer:?}");
+        assert!(!found[0].message.is_empty() && found[0].rule.contains("exit code 2"), "{answer:?}");
+        assert!(answer.stderr.starts_with("error: "), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_program_reads_which_word_of_the_command_line_is_wrong() {
+    let finding =
+        |arguments: &[&str]| check(&[arguments, &["--json"]].concat(), 2).json()["findings"][0].clone();
+    let found = finding(&["groups", "tiny.json", "--rank", "99"]);
+    assert_eq!((&found["field"], &found["value"]), (&"--rank".into(), &99.into()), "{found}");
+    let found = finding(&["script", "tiny.json", "--body", "torchtitn"]);
+    assert_eq!(found["value"], "torchtitn", "{found}");
+    assert_eq!(found["nearest"][0], "torchtitan", "{found}");
+    assert_eq!(finding(&["estmate", "tiny.json"])["nearest"][0], "estimate");
+    assert_eq!(finding(&["estimate", "no-such-file.json"])["value"], "no-such-file.json");
+    let answer = check(&["wrap", "--json", "--gpu", "abacus", "--", "true"], 2);
+    assert_eq!(answer.json()["findings"][0]["field"], "--gpu");
+    // What another program is given is its own.
+    let answer = check(&["wrap", "--no-such", "--", "echo", "--json"], 2);
+    assert_eq!(answer.stdout, "");
+}
+
+#[test]
+fn json_of_every_command_has_a_version() {
+    let shop = Workshop::new();
+    for arguments in [
+        &["groups", "tiny.json"][..],
+        &["shards", "tiny.json", "--rank", "0"],
+        &["layouts", "tiny.json"],
+        &["estimate", "tiny.json"],
+        &["search", "tiny.json"],
+        &["failures", "tiny.json"],
+        &["script", "tiny.json"],
+        &["models"],
+        &["lint", "fake-rank"],
+        &["diagnose", "tiny.json"],
+        &["doctor"],
+        &["plan", "--model", "tiny-dense", "--gpu", "cpu"],
+    ] {
+        let answer = shop.ask(&[arguments, &["--json"]].concat());
+        assert_eq!(answer.json()["version"], 1, "{arguments:?}: {answer:?}");
     }
 }
 
@@ -188,7 +234,7 @@ fn plans_from_standard_input_and_from_a_config() {
     std::io::Write::write_all(&mut input, crate::support::TINY.as_bytes()).expect("written");
     drop(input);
     let answer = crate::support::Answer::of(child.wait_with_output().expect("ended"));
-    assert_eq!(answer.json()[0]["ranks"], serde_json::json!([0, 1, 2, 3]), "{answer:?}");
+    assert_eq!(answer.json()["groups"][0]["ranks"], serde_json::json!([0, 1, 2, 3]), "{answer:?}");
 }
 
 /// Bad input is code 1, with findings under --json and readable words without.

@@ -111,7 +111,7 @@ fn the_folder_of_a_run_tells_which_rank_began() {
     );
     let answer = shop.ask(&["diagnose", shop.run_folder().to_str().expect("UTF-8"), "--json"]);
     let found: diagnose::Answer = serde_json::from_value(answer.json()).expect("an answer");
-    assert_eq!(found.verdicts[0].ranks.iter().copied().collect::<Vec<u32>>(), [1], "{found:?}");
+    assert_eq!(found.verdicts[0].ranks, [1], "{found:?}");
     assert_eq!(found.exit.and_then(|end| end.code), Some(7));
 }
 
