@@ -12,6 +12,7 @@ mod job;
 mod kind;
 pub(crate) mod log_format;
 pub mod logs;
+mod megatron_data;
 pub mod megatron_lm;
 mod named_model;
 mod options;

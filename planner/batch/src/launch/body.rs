@@ -159,7 +159,7 @@ const MEGATRON_BRIDGE: Program = Program {
     lives_in_images: true,
     code: Some(BRIDGE),
     is_synced: true,
-    paths: [&["data_path", "pretrained"], &["hf_model"]],
+    paths: [&["tokenizer", "data_path", "pretrained"], &["hf_model"]],
     ..COMMAND
 };
 
@@ -192,7 +192,7 @@ const NEMO_AUTOMODEL: Program = Program {
     saves_on_signal: true,
     code: Some(AUTOMODEL),
     is_synced: true,
-    paths: [&["config"]; 2],
+    paths: [&["config", "tokenizer"]; 2],
     ..COMMAND
 };
 
@@ -206,7 +206,7 @@ const TORCHTITAN: Program = Program {
     hears: Hears::None(
         "torchtitan handles no signal, and would end by it without saving; it saves every so many steps",
     ),
-    paths: [&["data_path", "pretrained", "titan_config"]; 2],
+    paths: [&["tokenizer", "data_path", "pretrained", "titan_config"]; 2],
     ..COMMAND
 };
 

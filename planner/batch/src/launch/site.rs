@@ -102,7 +102,8 @@ pub struct Site {
     pub data_path: Option<String>,
     /// Checkpoint that a run which has none of its own begins with (bodies mlm, bridge, torchtitan).
     pub pretrained: Option<String>,
-    /// Tokenizer on Hugging Face, or its folder; none, with the plan's vocabulary (body mlm).
+    /// Tokenizer on Hugging Face, or its folder, which alone torchtitan reads; none, with the plan's vocabulary, or what recipe
+    /// and configuration say (bodies mlm, bridge, automodel, torchtitan).
     pub tokenizer: Option<String>,
     /// Recipe file of NeMo Automodel (body automodel).
     pub config: Option<String>,

@@ -1,7 +1,9 @@
 //! The command that runs a recipe with the plan over it.
 
+use crate::megatron_data::is_megatron_data;
 use crate::options::options_of;
 use batch::launch::{Entry, Mode, Payload, Writer, environment_of_hardware};
+use batch::shell::comment;
 use planner::software::Framework;
 
 use super::rows::table;
@@ -23,6 +25,16 @@ pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
     }
     if let Some(signal) = writer.signal().filter(|signal| !signal.is_usual()) {
         payload.arguments.push(format!("--step_scheduler.preemption_signal SIG{}", signal.name));
+    }
+    if let Some(name) = writer.site.tokenizer.as_deref().filter(|name| !name.is_empty()) {
+        let name = writer.shell("tokenizer", Some(name), None, "<TOKENIZER>");
+        payload.arguments.push(format!("--dataset.tokenizer.pretrained_model_name_or_path {name}"));
+    }
+    if let Some(path) = writer.site.data_path.as_deref().filter(|path| is_megatron_data(path)) {
+        let what = "the recipe file's data set is trained on, and Megatron's indexed data is read by one alone: set its \
+                    dataset._target_ to nemo_automodel.components.datasets.llm.megatron_dataset.MegatronPretraining, and \
+                    dataset.paths to this";
+        writer.cannot("site.data_path", comment(path), what);
     }
     payload.run_folder = true;
     payload.saved_steps = Some(SAVED_STEPS);

@@ -81,6 +81,12 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
             payload.arguments.extend(override_of(writer, name, field, value));
         }
     }
+    if let Some(name) = writer.site.tokenizer.as_deref().filter(|name| !name.is_empty())
+        && let Some(model) = override_of(writer, "tokenizer.tokenizer_model", "tokenizer", name)
+    {
+        // A recipe of mock data has none.
+        payload.arguments.extend(["tokenizer.tokenizer_type=HuggingFaceTokenizer".to_owned(), model]);
+    }
     payload.prints_losses = true;
     // Recipes save to, and resume from, nemo_experiments/default where they run, whichever job wrote there.
     payload.run_folder = true;

@@ -1,11 +1,12 @@
 //! The command that trains a configuration with the plan over it.
 
-use crate::named_model::other_model;
+use crate::megatron_data::is_megatron_data;
 use crate::options::options_of;
 use batch::launch::{Entry, Payload, Writer, environment_of_hardware};
 use batch::shell::comment;
 use planner::software::Framework;
 
+use super::models;
 use super::rows::{CHOICE, table};
 
 /// How many steps the newest whole checkpoint has: one that is not whole lacks the file that is written last.
@@ -25,8 +26,7 @@ pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
             writer.shell("titan_module", writer.site.titan_module.as_deref(), None, "<TITAN_MODULE>");
         format!("--module {module} --config {config}")
     });
-    let named = writer.site.titan_config.clone();
-    other_model(writer, named.as_deref(), "the configuration");
+    models::check(writer, version);
     payload.arguments.extend(saving(writer, version));
     payload.arguments.extend(arguments(writer, version));
     payload.arguments.extend(files(writer, version));
@@ -62,6 +62,16 @@ fn files(writer: &mut Writer<'_>, version: Framework) -> Vec<String> {
             writer.cannot("site.data_path", comment(path), what);
         }
         (None, _) => {}
+    }
+    if let Some(path) = writer.site.data_path.as_deref().filter(|path| is_megatron_data(path)) {
+        let what = "this names tokens that Megatron's indexed data sets hold (.bin, .idx), and torchtitan reads text by Hugging \
+                    Face's datasets: name the folder of the text that they were made of, or train by Megatron-LM or Megatron Bridge";
+        writer.cannot("site.data_path", comment(path), what);
+    }
+    if let Some(folder) = writer.site.tokenizer.as_deref().filter(|path| !path.is_empty()) {
+        let folder = writer.shell("tokenizer", Some(folder), None, "<TOKENIZER>");
+        let section = if version == Framework::Torchtitan02 { "model." } else { "" };
+        lines.push(format!("--{section}hf_assets_path {folder}"));
     }
     if let Some(path) = writer.site.pretrained.as_deref().filter(|path| !path.is_empty()) {
         let path = writer.shell("pretrained", Some(path), None, "<PRETRAINED>");

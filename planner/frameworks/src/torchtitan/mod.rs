@@ -5,6 +5,7 @@
 mod body;
 mod gaps;
 pub(crate) mod log;
+mod models;
 mod names;
 mod python;
 mod read;

@@ -144,6 +144,7 @@ pub const fn of_body(body: Body, task: Task) -> &'static [Field] {
             text!(workdir, "Megatron Bridge", "/opt/Megatron-Bridge"),
             text!(recipe, "Recipe", ""),
             text!(data_path, "Tokenized data", "the recipe's"),
+            text!(tokenizer, "Tokenizer", "the recipe's"),
             PRETRAINED,
             FURTHER,
         ],
@@ -165,6 +166,7 @@ pub const fn of_body(body: Body, task: Task) -> &'static [Field] {
         (Body::Automodel, _) => &[
             text!(workdir, "Automodel", "/opt/Automodel"),
             text!(config, "Recipe file", "recipe.yaml"),
+            text!(tokenizer, "Tokenizer", "the recipe's"),
             FURTHER,
         ],
         (Body::Torchtitan, _) => &[
@@ -172,6 +174,7 @@ pub const fn of_body(body: Body, task: Task) -> &'static [Field] {
             text!(titan_module, "Module", "llama3"),
             text!(titan_config, "Configuration", "llama3_8b"),
             text!(data_path, "Folder of the data set", "the configuration's"),
+            text!(tokenizer, "Folder of the tokenizer", "the configuration's"),
             PRETRAINED,
             FURTHER,
         ],

@@ -113,17 +113,31 @@ fn data_and_the_checkpoint_to_begin_with() {
         ..site()
     };
     for (runtime, kind, wanted) in [
-        ("megatron", Body::Mlm, &["--pretrained-checkpoint /ckpt/base", "--trust-remote-code"][..]),
+        (
+            "megatron",
+            Body::Mlm,
+            &["--pretrained-checkpoint /ckpt/base", "--trust-remote-code", "--tokenizer-model org/model"][..],
+        ),
         (
             "megatron",
             Body::Bridge,
-            &[r#"dataset.data_path='/data/s,[1]'"#, "checkpoint.pretrained_checkpoint='/ckpt/base'"],
+            &[
+                r#"dataset.data_path='/data/s,[1]'"#,
+                "checkpoint.pretrained_checkpoint='/ckpt/base'",
+                "tokenizer.tokenizer_type=HuggingFaceTokenizer",
+                "tokenizer.tokenizer_model='org/model'",
+            ],
         ),
         (
             "fsdp2",
             Body::Torchtitan,
-            &["--checkpoint.initial_load_path /ckpt/base", "--dataloader.dataset_path /data/s,[1]"],
+            &[
+                "--checkpoint.initial_load_path /ckpt/base",
+                "--dataloader.dataset_path /data/s,[1]",
+                "--hf_assets_path org/model",
+            ],
         ),
+        ("fsdp2", Body::Automodel, &["--dataset.tokenizer.pretrained_model_name_or_path org/model"]),
     ] {
         let (text, findings) = script(&dense(runtime), &site, &body(kind));
         assert!(!has_error(&findings), "{findings:?}");
@@ -137,6 +151,51 @@ fn data_and_the_checkpoint_to_begin_with() {
     }
     let generate = ScriptOptions { task: Task::Generate, ..body(Body::Bridge) };
     assert!(script(&minimax(), &site, &generate).0.contains("--trust-remote-code"));
+}
+
+#[test]
+fn data_of_megatron_is_read_by_megatron() {
+    for (kind, told) in
+        [(Body::Torchtitan, "Hugging Face's datasets"), (Body::Automodel, "MegatronPretraining")]
+    {
+        let said = |path: &str| {
+            let site = Site { data_path: Some(path.into()), ..site() };
+            let (_, findings) = script(&dense("fsdp2"), &site, &body(kind));
+            findings.iter().any(|finding| finding.field == "site.data_path" && finding.message.contains(told))
+        };
+        for path in ["/data/web_text_document", "/data/web.bin", "/data/web.idx"] {
+            assert!(said(path), "{kind:?} {path}");
+        }
+        assert!(!said("/data/c4"), "{kind:?}");
+    }
+}
+
+#[test]
+fn models_that_torchtitan_does_not_have_are_named() {
+    let told = |preset: &str, module: Option<&str>, version: &str| {
+        let plan = plan(&format!(
+            r#"{{"version": 1, "model": {{"preset": "{preset}"}}, "cluster": {{"gpu": "h100-sxm", "nodes": 16}},
+                "runtime": "fsdp2", "software": {{"framework": "{version}"}}}}"#
+        ));
+        let site = Site { titan_module: module.map(Into::into), ..site() };
+        let (_, findings) = script(&plan, &site, &body(Body::Torchtitan));
+        let told = findings.into_iter().find(|finding| finding.field == "model");
+        told.map_or(String::new(), |finding| finding.message)
+    };
+    let message = told("glm-4.5", None, "torchtitan 0.3");
+    assert!(
+        message.contains("glm4_moe") && message.contains("automodel") && message.contains("llama3"),
+        "{message}"
+    );
+    // A module that somebody has added, and models that are there.
+    assert_eq!(told("glm-4.5", Some("ours.glm"), "torchtitan 0.3"), "");
+    for preset in ["llama-3-8b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b", "tiny-dense"] {
+        assert_eq!(told(preset, None, "torchtitan 0.3"), "", "{preset}");
+    }
+    assert!(told("llama-3-8b", Some("qwen3"), "torchtitan 0.3").contains("llama3"));
+    // Which there are is the version's.
+    assert!(told("qwen3.5-27b", None, "torchtitan 0.2").contains("qwen3_5"));
+    assert_eq!(told("qwen3.5-27b", None, "torchtitan main"), "");
 }
 
 #[test]

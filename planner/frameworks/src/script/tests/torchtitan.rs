@@ -177,7 +177,7 @@ fn a_configuration_of_another_model_is_told() {
         let plan = plan(&format!(
             r#"{{"version": 1, "model": {{"preset": "{preset}"}}, "runtime": "fsdp2", "cluster": {{"gpu": "h100-sxm", "nodes": 2}}}}"#
         ));
-        let site = Site { titan_module: Some("llama3".into()), titan_config: Some(config.into()), ..site() };
+        let site = Site { titan_config: Some(config.into()), ..site() };
         let (script, findings) = script(&plan, &site, &body(Body::Torchtitan));
         let words = "the configuration names the model, and by its name this one is another";
         let found =
