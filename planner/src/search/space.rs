@@ -193,11 +193,11 @@ impl Space {
                             for settings in &variants {
                                 let file = with_settings(file.clone(), settings.iter())
                                     .map_err(|stopped| vec![stopped.1])?;
-                                for (file, stages) in by_stages(file)? {
+                                for (plan, file, stages) in by_stages(file)? {
                                     let settings = settings.clone();
                                     space.add(
                                         (request, &mut known),
-                                        (file, stages),
+                                        (plan, &file, stages),
                                         precision,
                                         (sharding, settings, batch),
                                     );
@@ -214,7 +214,7 @@ impl Space {
     fn add(
         &mut self,
         (request, known_pipes): (&Request, &mut Vec<Pipelines>),
-        (plan, with): (Plan, StageCounts),
+        (plan, file, with): (Plan, &PlanFile, StageCounts),
         precision: Precision,
         (sharding, mut settings, batch): (Option<Sharding>, BTreeMap<String, Value>, Option<u64>),
     ) {
@@ -293,7 +293,7 @@ impl Space {
             }
             None => {
                 subspace.fill_pipes(request, &schedules, known_pipes);
-                subspace.fill_recompute(request);
+                subspace.fill_recompute(request, file);
             }
         }
         subspace.classes = Classes::of(&subspace);
@@ -373,23 +373,24 @@ enum StageCounts {
     Several,
 }
 
-/// The plan of a file, or two where a framework's recipe keeps layers on the host, which goes without a pipeline alone: then
+/// The plan of a file with the file itself, or two where a framework's recipe keeps layers on the host, which goes without a pipeline alone: then
 /// plans with several stages are without, as each of them is by itself.
 ///
 /// # Errors
 /// Findings, where the file can't be read.
-fn by_stages(mut file: PlanFile) -> Result<Vec<(Plan, StageCounts)>, Vec<Finding>> {
+fn by_stages(mut file: PlanFile) -> Result<Vec<(Plan, PlanFile, StageCounts)>, Vec<Finding>> {
     let fill = |file: &PlanFile| {
         let filled = fill::fill(file);
         filled.plan.filter(|_| !has_error(&filled.findings)).ok_or(filled.findings)
     };
     let plan = fill(&file)?;
     if !keeps_layers_by_recipe(&plan) {
-        return Ok(vec![(plan, StageCounts::Any)]);
+        return Ok(vec![(plan, file, StageCounts::Any)]);
     }
+    let unstaged = file.clone();
     file.layout.pp = Some(2);
     let staged = fill(&file)?;
-    Ok(vec![(plan, StageCounts::One), (staged, StageCounts::Several)])
+    Ok(vec![(plan, unstaged, StageCounts::One), (staged, file, StageCounts::Several)])
 }
 
 /// Whether the framework's recipe, and not the plan itself, keeps activations of whole layers on the host.
@@ -462,7 +463,8 @@ impl Subspace {
         }
     }
 
-    fn fill_recompute(&mut self, request: &Request) {
+    /// `file` is the subspace's before it was filled: what nobody says goes by what is recomputed, too.
+    fn fill_recompute(&mut self, request: &Request, file: &PlanFile) {
         let own = RecomputeWords::of(&request.plan.training.recompute);
         let listed = request.axes.recompute.clone().unwrap_or_else(|| {
             let single = RECOMPUTE_MODULES.iter().map(|module| RecomputeWords((*module).to_owned()));
@@ -474,17 +476,8 @@ impl Subspace {
             all
         });
         for recompute in listed {
-            let mut file = self.plan.file.clone();
-            file.training.recompute = request.plan.training.recompute.clone();
+            let mut file = file.clone();
             recompute.apply(&mut file.training.recompute);
-            if keeps_layers_by_recipe(&self.plan) {
-                // The recipe does so where nothing is recomputed.
-                file.training.offload = request.plan.training.offload.clone();
-            }
-            if !self.settings.contains_key("training.cuda_graph_modules") {
-                // Where nobody names them, what is captured goes by what is recomputed.
-                file.training.cuda_graph_modules = request.plan.training.cuda_graph_modules.clone();
-            }
             let filled = fill::fill(&file);
             let Some(plan) = filled.plan.filter(|_| !has_error(&filled.findings)) else {
                 note(&mut self.refused_recompute, "range of plan files");
