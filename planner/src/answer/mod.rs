@@ -58,6 +58,9 @@ fn answered(file: &PlanFile, among: Among) -> (Answer, Option<Plan>) {
     if let (Some(time), Some(memory)) = (&time, &memory) {
         findings.extend(unnamed(file, time, memory.verdict));
     }
+    if let Some((plan, answer)) = plan.zip(time.as_ref()) {
+        findings.extend(time::over_the_network(plan, answer));
+    }
     crate::order::sort_by_key(&mut findings, |finding| finding.severity);
     let parameters = counted.map(|(total, active)| ParameterCounts {
         total,
