@@ -39,18 +39,61 @@ pub fn plan(path: &Path) -> Option<Plan> {
     Plan::resolve(&folder.plan()?).plan
 }
 
-/// Gives the logs to the diagnosis, each as a file with a line for each record: what was printed, and how processes ended.
+/// The newest part of a log: a run goes on in its folder, after a failure or when it is resumed.
+#[derive(Default)]
+struct Part {
+    /// Records before it.
+    after: u64,
+    /// The attempt that its rank joined last; none in a log of a launcher or of a watched command.
+    attempt: Option<u64>,
+}
+
+impl Part {
+    /// Of the log at `path`.
+    fn newest(path: &Path) -> Part {
+        let (mut part, mut number, mut has_ended) = (Part::default(), 0, false);
+        each(path, |record| {
+            let joined = match &record.event {
+                Event::Joined(joined) => Some(joined.attempt),
+                _ => None,
+            };
+            let is_next = joined.is_some_and(|attempt| part.attempt.is_some_and(|known| attempt > known));
+            if has_ended || is_next || matches!(record.event, Event::Recovering(_)) {
+                part.after = number;
+            }
+            part.attempt = joined.or(part.attempt);
+            has_ended = matches!(record.event, Event::Ended { .. });
+            number += 1;
+        });
+        part
+    }
+}
+
+/// Gives the newest part of the logs to the diagnosis, each as a file with a line for each record: what was printed, and how processes ended.
 pub fn read(folder: &RunFolder, diagnosis: &mut Diagnosis) {
     let source = folder.info().and_then(|info| info.source);
     // One process that watches a whole command knows no ranks but those that lines name.
     let knows_ranks = source.as_ref().is_none_or(|source| source.writers > 1);
-    for log in folder.logs() {
+    let logs: Vec<(String, Part)> = folder
+        .logs()
+        .into_iter()
+        .map(|log| {
+            let part = Part::newest(&folder.path().join(&log));
+            (log, part)
+        })
+        .collect();
+    let newest = logs.iter().filter_map(|(_, part)| part.attempt).max();
+    // A rank that is in no part but earlier ones is not silent in the newest.
+    for (log, part) in logs.into_iter().filter(|(_, part)| part.attempt.is_none_or(|of| Some(of) == newest)) {
         let path = folder.path().join(&log);
         diagnosis.file(&path.display().to_string());
         let of_rank = LogWriter::of(&log).and_then(LogWriter::rank).filter(|_| source.is_none());
         let mut last_lines = BTreeMap::new();
+        let mut number = 0_u64;
         each(&path, |record| {
+            number += 1;
             let line = match record.event {
+                _ if number <= part.after => String::new(),
                 Event::Output { rank, text, .. } => {
                     let line = marked(rank, &text, knows_ranks);
                     last_lines.insert(rank, text);

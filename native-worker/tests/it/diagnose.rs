@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::Workshop;
+use planner::wire::{Event, Joined, Outcome};
+
+use crate::support::{Workshop, log};
 
 /// What is printed of some files of the corpus, with the exit code.
 fn diagnose(arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
@@ -122,4 +124,33 @@ fn a_run_folder_without_logs_is_named() {
     let answer = shop.ask(&["diagnose", "run"]);
     assert_eq!(answer.code, Some(2), "{answer:?}");
     assert!(answer.stderr.contains("no logs") && answer.stderr.contains("run"), "{answer:?}");
+}
+
+#[test]
+fn of_a_run_that_went_on_the_newest_part_is_read() {
+    let joined = |rank, attempt| {
+        Event::Joined(Joined {
+            rank,
+            world_size: 2,
+            attempt,
+            host: "node".into(),
+            pid: 1,
+            device: "cpu".into(),
+            torch: "2.11.0".into(),
+            plan_sha256: String::new(),
+        })
+    };
+    let failed = |reason: &str| Event::Ended { outcome: Outcome::Failed, reason: reason.into() };
+    let memory = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+    let disk = "OSError: [Errno 28] No space left on device";
+    let shop = Workshop::new();
+    shop.write("run/run.json", "{}");
+    shop.write("run/rank-00000.log", &log(&[joined(0, 1), failed(memory), joined(0, 2), failed(disk)]));
+    // It is in no part but the first.
+    shop.write("run/rank-00001.log", &log(&[joined(1, 1), failed(memory)]));
+    let answer = shop.ask(&["diagnose", "run", "--json"]);
+    let found: diagnose::Answer = serde_json::from_value(answer.json()).expect("an answer");
+    let causes: Vec<&str> = found.verdicts.iter().map(|verdict| verdict.cause.as_str()).collect();
+    assert_eq!((causes, found.looked_at.ranks), (vec!["disk-full"], 1), "{found:?}");
+    assert_eq!(found.verdicts[0].evidence[0].line, 4);
 }

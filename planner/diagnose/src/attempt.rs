@@ -84,6 +84,8 @@ pub(super) struct Attempt {
     pub(super) ends: Vec<(ProcessEnd, Moment)>,
     /// What torchrun calls the root cause.
     pub(super) root: Option<(ProcessEnd, Moment)>,
+    /// Ranks that write in it.
+    pub(super) ranks: BTreeSet<u32>,
     /// Work that each rank had enqueued when a collective timed out.
     pub(super) enqueued: BTreeMap<u32, u64>,
     /// Ranks that report a collective that did not complete.
@@ -108,6 +110,7 @@ impl Attempt {
         for (rank, work) in later.enqueued {
             self.enqueued.entry(rank).and_modify(|known| *known = work.max(*known)).or_insert(work);
         }
+        self.ranks.extend(later.ranks);
         self.waiting.extend(later.waiting);
         self.progress.extend(later.progress);
     }
@@ -139,6 +142,8 @@ pub(super) struct Attempts {
     parts: Vec<(u64, Attempt)>,
     /// Where that file says that the attempt ends here.
     ended: Option<Ended>,
+    /// Ranks that have trained since.
+    train_again: BTreeSet<u32>,
     /// The attempt that its name speaks of, from 0.
     named: Option<usize>,
     /// Attempts in their order, of files that tell them apart.
@@ -157,6 +162,7 @@ impl Attempts {
     /// Ends a file.
     pub(super) fn close(&mut self) {
         self.ended = None;
+        self.train_again.clear();
         let parts = std::mem::take(&mut self.parts);
         let first = match self.named.take() {
             None if parts.len() < 2 => {
@@ -180,6 +186,16 @@ impl Attempts {
         }
         let last = self.parts.len() - 1;
         &mut self.parts[last].1
+    }
+
+    /// Notes that a rank writes in this line, and whether that is a step of training: after an attempt's end, that is of the next.
+    pub(super) fn note_rank(&mut self, number: u64, rank: u32, is_step: bool) {
+        let again = is_step && self.ended.is_some_and(|ended| number > ended.line);
+        let of_line = &mut self.of_line(number).ranks;
+        let ranks = if again { &mut self.train_again } else { of_line };
+        if ranks.len() < MOST_RANKS {
+            ranks.insert(rank);
+        }
     }
 
     /// The attempt of a line of the file that is being read.
@@ -219,7 +235,8 @@ impl Attempts {
     fn begin(&mut self) {
         if let Some(Ended { line, .. }) = self.ended.take_if(|_| self.parts.len() < MOST_ATTEMPTS) {
             // Steps since then are of the new attempt already.
-            self.parts.push((line + 1, Attempt::default()));
+            let ranks = std::mem::take(&mut self.train_again);
+            self.parts.push((line + 1, Attempt { ranks, ..Attempt::default() }));
         }
     }
 

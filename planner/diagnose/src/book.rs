@@ -79,6 +79,7 @@ pub(super) struct Book {
     pub(super) files: Vec<FileSeen>,
     pub(super) more_files: u64,
     pub(super) attempts: Attempts,
+    /// Ranks that write, of all attempts.
     pub(super) ranks: BTreeSet<u32>,
     pub(super) formats: BTreeSet<Format>,
     pub(super) times: Option<[Stamp; 2]>,
@@ -137,17 +138,23 @@ impl Book {
     }
 
     /// Marks of a line: who wrote it and when, for what was looked at.
-    fn note_marks(&mut self, line: &str) -> (Origin, usize) {
+    fn note_marks(&mut self, number: u64, line: &str) -> (Origin, usize) {
         let formats = &mut self.formats;
         let (origin, at) = origin::read(line, &mut |format| {
             formats.insert(format);
         });
-        if let Some(rank) = origin.rank
-            && self.ranks.len() < MOST_RANKS
-        {
-            self.ranks.insert(rank);
+        if let Some(rank) = origin.rank {
+            self.note_rank(number, rank, false);
         }
         (origin, at)
+    }
+
+    /// Notes that a rank writes in a line, and whether that is a step of training.
+    fn note_rank(&mut self, number: u64, rank: u32, is_step: bool) {
+        if self.ranks.len() < MOST_RANKS {
+            self.ranks.insert(rank);
+        }
+        self.attempts.note_rank(number, rank, is_step);
     }
 
     fn note_time(&mut self, stamp: Option<Stamp>) {
@@ -179,10 +186,8 @@ impl Book {
         let stamp = line.stamp.or_else(|| if look_above { stamp_above(line.before) } else { None });
         let moment = Moment { stamp, file: line.file, line: line.number };
         let mut origin = line.origin.clone();
-        if let Some(rank) = origin.rank
-            && self.ranks.len() < MOST_RANKS
-        {
-            self.ranks.insert(rank);
+        if let Some(rank) = origin.rank {
+            self.note_rank(line.number, rank, false);
         }
         self.note_time(stamp);
         let out_of_memory = oom::read(text);
@@ -380,7 +385,7 @@ impl Listener for Book {
     fn found(&mut self, found: &Found) {
         self.lines_read += 1;
         let head = clean(found.head);
-        let (mut origin, at) = self.note_marks(&head);
+        let (mut origin, at) = self.note_marks(found.number, &head);
         let text = clean(found.piece);
         // Of a piece from the middle of a long line, all is message.
         let at = if found.is_start && text.is_char_boundary(at) { at } else { 0 };
@@ -427,13 +432,16 @@ impl Listener for Book {
 
     fn sampled(&mut self, number: u64, line: &[u8]) {
         let text = clean(line);
-        self.note_marks(&text);
+        let (origin, _) = self.note_marks(number, &text);
         let stamp = stamp_in(&text);
         self.note_time(stamp);
         let file = self.file();
         let is_step = progress::is_step(&text);
         if is_step {
             self.formats.insert(Format::Steps);
+            if let Some(rank) = origin.rank {
+                self.note_rank(number, rank, true);
+            }
         }
         let is_done = progress::is_done(&text);
         if !is_step && !is_done {

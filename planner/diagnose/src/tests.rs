@@ -196,6 +196,31 @@ fn last_words_after_a_requeue_are_of_the_attempt_that_ended() {
     assert!(of(&text, None).found);
 }
 
+#[test]
+fn ranks_of_an_earlier_attempt_are_not_silent_in_the_last() {
+    let timeout = |rank: u32| {
+        format!(
+            "[rank{rank}]:[E1103 10:00:00.100000000 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation \
+             timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600001 \
+             milliseconds before timing out.\n"
+        )
+    };
+    let steps = |ranks: std::ops::Range<u32>| {
+        let lines = ranks.flat_map(|rank| (1..5).map(move |step| (rank, step)));
+        lines
+            .map(|(rank, step)| format!("[rank{rank}]: iteration {step}/ 100 | lm loss: 2.0\n"))
+            .collect::<String>()
+    };
+    let restart = "[default] Worker group FAILED. 1/1 attempts left; will restart worker group\n";
+    // Eight ranks, and then four, of which the last hangs.
+    let last = steps(0..4) + &(0..3).map(timeout).collect::<String>();
+    for text in [last.clone(), format!("{}{restart}{last}", steps(0..8))] {
+        let answer = of(&text, None);
+        let verdict = &answer.verdicts[0];
+        assert_eq!((verdict.cause.as_str(), verdict.culprit.rank), ("nccl-timeout", Some(3)), "{answer:?}");
+    }
+}
+
 /// What ends an attempt by its own word: our scripts' last line, torchrun's restart, Slurm's preemption and node failure.
 #[test]
 fn ends_of_attempts_are_known_by_who_says_them() {

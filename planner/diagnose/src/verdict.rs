@@ -460,7 +460,7 @@ fn missing_rank(looked: &Looked, key: &Key) -> (Option<Origin>, String) {
         return (None, String::new());
     }
     let absent: Vec<u32> =
-        looked.book.ranks.difference(&looked.attempt.waiting).copied().take(MOST_RANKS).collect();
+        looked.attempt.ranks.difference(&looked.attempt.waiting).copied().take(MOST_RANKS).collect();
     let few = absent.len() * 2 <= looked.attempt.waiting.len();
     if let Some(&first) = absent.first().filter(|_| few) {
         let words =
