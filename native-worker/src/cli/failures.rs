@@ -25,13 +25,16 @@ pub struct Failures {
     #[arg(long = "rate")]
     rates: Vec<f64>,
     /// Draws for each row
-    #[arg(long, default_value_t = DRAWS, value_parser = whole(1..=u64::MAX))]
+    #[arg(long, default_value_t = DRAWS, value_parser = whole(1..=MOST_DRAWS))]
     draws: u64,
     /// The most power that GPUs of a reduced group are given, over their design power: 1 for none, 1.3 at most, beyond which nothing was
     /// measured
     #[arg(long, value_name = "TIMES", default_value_t = MOST_POWER)]
     power: f64,
 }
+
+/// More make no figure that is shown more exact, and take hours.
+const MOST_DRAWS: u64 = 10_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum By {
@@ -72,8 +75,14 @@ impl Failures {
         let plan = resolved(&source::read(&self.plan)?)?;
         let by_rate = self.against == By::Rate;
         let rates = if by_rate && !self.values.is_empty() { &self.values } else { &self.rates };
-        if let Some(rate) = rates.iter().chain(&self.rates).find(|rate| !(0.0..=1.0).contains(*rate)) {
-            return Err(Failure::usage(format!("--rate {rate}: a share of GPUs is from 0 to 1")));
+        let shares = [
+            ("--values", &self.values[..if by_rate { self.values.len() } else { 0 }]),
+            ("--rate", &self.rates),
+        ];
+        for (option, shares) in shares {
+            if let Some(share) = shares.iter().find(|share| !(0.0..=1.0).contains(*share)) {
+                return Err(Failure::usage(format!("{option} {share}: a share of GPUs is from 0 to 1")));
+            }
         }
         if !by_rate && self.rates.len() > 1 {
             return Err(Failure::usage(format!(

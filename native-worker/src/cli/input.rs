@@ -47,7 +47,7 @@ pub fn read_plan(path: &Path) -> anyhow::Result<PlanFile> {
         let file = File::open(path).map_err(|error| {
             Failure::usage_of_file(path, &format!("the plan file can't be opened: {error}"))
         })?;
-        refuse_folder(&file, path)?;
+        refuse_folder(&file, path, "a plan file")?;
         refuse_large(file_size(&file), "", "the plan file")?;
         text(file, "", "the plan file")?
     };
@@ -70,16 +70,17 @@ pub fn read_plan(path: &Path) -> anyhow::Result<PlanFile> {
     Ok(plan)
 }
 
-/// The text of a file, at most so large as a plan may be.
+/// The text of a file, at most so large as a plan may be; `what` says what it should be.
 ///
 /// # Errors
 /// When it can't be read, or is too large.
-pub fn read_text(path: &Path) -> anyhow::Result<String> {
+pub fn read_text(path: &Path, what: &str) -> anyhow::Result<String> {
     let file = File::open(path)
-        .map_err(|error| Failure::usage_of_file(path, &format!("this can't be opened: {error}")))?;
-    refuse_folder(&file, path)?;
-    refuse_large(file_size(&file), "", "the file")?;
-    text(file, "", "the file")
+        .map_err(|error| Failure::usage_of_file(path, &format!("{what} can't be opened: {error}")))?;
+    refuse_folder(&file, path, what)?;
+    let named = format!("{what} {}", path.display());
+    refuse_large(file_size(&file), "", &named)?;
+    text(file, "", &named)
 }
 
 /// The JSON object in a file.
@@ -87,7 +88,7 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
 /// # Errors
 /// When it can't be read, is too large, or is none.
 pub fn read_json(path: &Path) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
-    let text = read_text(path)?;
+    let text = read_text(path, "the config.json")?;
     if text.trim().is_empty() {
         let message = format!(
             "this file is empty, and should be a JSON object, such as a config.json: {}",
@@ -106,7 +107,7 @@ pub fn read_json(path: &Path) -> anyhow::Result<serde_json::Map<String, serde_js
 pub fn read_calibration(path: &Path) -> anyhow::Result<planner::wire::CalibrationFile> {
     let file = File::open(path)
         .map_err(|error| Failure::usage_of_file(path, &format!("the profile can't be opened: {error}")))?;
-    refuse_folder(&file, path)?;
+    refuse_folder(&file, path, "a calibration profile")?;
     refuse_large(file_size(&file), "software.calibration", "the profile")?;
     let text = text(file, "software.calibration", "the profile")?;
     planner::calibration::parse(&text).map_err(|finding| Failure::finding(*finding))
@@ -151,9 +152,9 @@ fn file_size(file: &File) -> u64 {
     file.metadata().map_or(0, |metadata| metadata.len())
 }
 
-fn refuse_folder(file: &File, path: &Path) -> anyhow::Result<()> {
+fn refuse_folder(file: &File, path: &Path, what: &str) -> anyhow::Result<()> {
     if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        return Err(Failure::usage_of_file(path, "this is a folder, not a plan file"));
+        return Err(Failure::usage_of_file(path, &format!("this is a folder, not {what}")));
     }
     Ok(())
 }
@@ -167,8 +168,8 @@ fn too_large(size: u64, field: &str, what: &str) -> anyhow::Error {
         field,
         size,
         format!(
-            "{what} has {size} bytes, and at most {MAX_INPUT_BYTES} (16 MiB) are read; a config.json holds settings \
-             only, so check that this is not a file of weights or a tokenizer"
+            "{what} has {size} bytes, and at most {MAX_INPUT_BYTES} (16 MiB) are read: it holds settings alone, so check \
+             that this is not a file of weights or a tokenizer"
         ),
     ))
 }

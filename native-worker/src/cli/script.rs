@@ -8,10 +8,10 @@ use planner::finding::has_error;
 use planner::plan::Plan;
 use planner::wire::{GoingOn, OnFailure};
 
-use super::estimate::resolved;
 use super::numbers::whole;
 use super::source::Source;
 use super::words::one_of;
+use super::{estimate::resolved, input};
 use crate::report::{self, Exit, Failure, notice, text};
 
 /// Write the script that runs a plan under Slurm
@@ -131,18 +131,7 @@ pub fn answer(script: Option<&str>, findings: &[Finding], json: bool) -> anyhow:
 
 /// Reads a site's file.
 pub fn read_site(path: &Path) -> anyhow::Result<Site> {
-    const MAX_SITE_BYTES: u64 = 1024 * 1024;
-    let size = std::fs::metadata(path).map(|meta| meta.len());
-    let size = size
-        .map_err(|error| Failure::usage_of_file(path, &format!("the site file can't be opened: {error}")))?;
-    if size > MAX_SITE_BYTES {
-        return Err(Failure::usage(format!(
-            "the site file has {size} bytes, and at most {MAX_SITE_BYTES} are read: {}",
-            path.display()
-        )));
-    }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::usage_of_file(path, &format!("the site file can't be read: {error}")))?;
+    let text = input::read_text(path, "the site file")?;
     launch::read_site(&text).map_err(|finding| {
         let value = path.display().to_string().into();
         Failure::finding(planner::Finding { value, ..*finding })

@@ -277,7 +277,8 @@ pub fn chosen(file: &PlanFile) -> anyhow::Result<Sourced> {
 fn refuse_other_than_plan(path: &Path) -> anyhow::Result<()> {
     let of_name = |name: &str| path.file_name().is_some_and(|own| own == name);
     let is_json = path.extension().is_some_and(|end| end == "json");
-    let is_other = || Ok::<bool, anyhow::Error>(!input::read_text(path)?.trim_start().starts_with('{'));
+    let is_other =
+        || Ok::<bool, anyhow::Error>(!input::read_text(path, "the plan file")?.trim_start().starts_with('{'));
     let named = path != Path::new("-") && path.exists();
     if named && (path.is_dir() || of_name("config.json") || (!is_json && path.is_file() && is_other()?)) {
         return Err(Failure::usage(format!(
@@ -318,7 +319,7 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
             }
         }));
     }
-    let text = input::read_text(&path)?;
+    let text = input::read_text(&path, "the model or job file")?;
     let name = path.display().to_string();
     let lines: Vec<Vec<String>> = match extension {
         "toml" => vec![

@@ -294,6 +294,37 @@ fn files_that_are_too_large_are_not_read() {
 }
 
 #[test]
+fn what_has_no_end_is_not_read_to_its_end() {
+    let shop = Workshop::new();
+    for arguments in [
+        &["estimate", "/dev/zero"][..],
+        &["plan", "--model", "/dev/zero", "--gpu", "h100-sxm"],
+        &["script", "tiny.json", "--site", "/dev/zero"],
+        &["estimate", "tiny.json", "--profile", "/dev/zero"],
+        &["lint", "/dev/zero"],
+    ] {
+        let answer = shop.ask(arguments);
+        assert_eq!(answer.code, Some(1), "{arguments:?}: {answer:?}");
+    }
+    let answer = shop.ask(&["tokenize", "tiny.json", "--tokenizer", "/dev/zero", "--to", "out"]);
+    assert!(answer.stderr.contains("no tokenizer.json"), "{answer:?}");
+}
+
+#[test]
+fn what_is_refused_is_named_as_it_was_given() {
+    for (arguments, words) in [
+        (&["failures", "tiny.json", "--values", "5000"][..], "--values 5000"),
+        (&["failures", "tiny.json", "--rate", "2"], "--rate 2"),
+        (&["failures", "tiny.json", "--draws", "18446744073709551615"], "from 1 to 10000000"),
+        (&["estimate", "tiny.json", "--profile", "."], "not a calibration profile"),
+        (&["script", "tiny.json", "--site", "."], "not the site file"),
+    ] {
+        let answer = check(arguments, 2);
+        assert!(answer.stderr.contains(words), "{arguments:?}: {answer:?}");
+    }
+}
+
+#[test]
 fn configs_that_can_not_be_read() {
     let shop = Workshop::new();
     shop.write(

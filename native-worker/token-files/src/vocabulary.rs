@@ -1,5 +1,7 @@
 //! A tokenizer.json, and the tokens that it knows.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
@@ -7,6 +9,9 @@ use tokenizers::Tokenizer;
 
 /// Below so many words Megatron keeps tokens in two bytes (Megatron-Core `DType.optimal_dtype`).
 const NARROW: u64 = 65_500;
+
+/// The largest tokenizer.json that is read. Those of 256,000 words have some 35 MB.
+const MAX_BYTES: u64 = 1 << 30;
 
 /// A Hugging Face tokenizer.
 pub struct Vocabulary {
@@ -29,8 +34,13 @@ impl Vocabulary {
     pub fn open(path: &Path) -> anyhow::Result<Vocabulary> {
         // What comes with a model is asked for by the model's folder, too.
         let path = if path.is_dir() { &path.join("tokenizer.json") } else { path };
-        let bytes = std::fs::read(path)
-            .with_context(|| format!("{} can't be read; give the model's tokenizer.json", path.display()))?;
+        let mut bytes = Vec::new();
+        // A device has no end.
+        let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+        read.with_context(|| format!("{} can't be read; give the model's tokenizer.json", path.display()))?;
+        if bytes.len() as u64 > MAX_BYTES {
+            bail!("{} has more than {MAX_BYTES} bytes, and is no tokenizer.json", path.display());
+        }
         let mut tokenizer = Tokenizer::from_bytes(&bytes)
             .map_err(|error| anyhow!("{} is no tokenizer.json: {error}", path.display()))?;
         // Documents are whole, however long.
