@@ -1,5 +1,6 @@
 //! `shardplan calibrate [FOLDER...]`.
 
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 use planner::calibration::{Measured, Probe, as_it_ran, calibrate, mean_seconds, probes, unseen};
@@ -72,12 +73,25 @@ struct Scored {
     predicted: Option<f64>,
 }
 
+/// Tries whether the profile can be written, and leaves what is there as it is.
+fn may_write(path: &Path) -> anyhow::Result<()> {
+    let is_new = !path.exists();
+    OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
+        Failure::environment(format!("the profile can't be written: {error}: {}", path.display()))
+    })?;
+    if is_new {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
 impl Calibrate {
     /// Writes the profile and prints how well it fits.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         // First of all, so that a wrong folder is not found out after minutes of probes.
         let mut more = all(&self.score)?;
+        may_write(&self.output)?;
         let unseen = if self.check { unseen(&self.gpu()?) } else { Vec::new() };
         let (measured, checked) = match self.folders.as_slice() {
             [] => {

@@ -228,7 +228,8 @@ fn watch(
     place.number_among(&request.runs, &host);
     let gpus = if place.first_here { Gpus::open(&host) } else { None };
     let found = find_plan(request, gpus.as_ref());
-    if request.plan.is_some() && found.plan.is_none() {
+    // Who names a plan means to compare with it; one process says so for all.
+    if request.plan.is_some() && place.writer == 0 {
         found.remarks.iter().for_each(|remark| notice(&format!("shardplan wrap: {remark}")));
     }
     let opened = RunFolder::join(&request.runs, &place.id).and_then(|folder| {

@@ -311,6 +311,20 @@ fn what_has_no_end_is_not_read_to_its_end() {
 }
 
 #[test]
+fn a_profile_that_can_not_be_written_is_told_before_anything_is_measured() {
+    let shop = Workshop::new();
+    for output in ["/no-such-folder/here.json", "."] {
+        let answer = shop.ask(&["calibrate", "--output", output]);
+        assert_eq!(answer.code, Some(3), "{answer:?}");
+        assert!(answer.stderr.starts_with("error: the profile can't be written"), "{answer:?}");
+    }
+    std::fs::remove_file(shop.path("fake-rank")).expect("removed");
+    let answer = shop.ask(&["calibrate", "--output", "new.json"]);
+    assert_eq!(answer.code, Some(3), "{answer:?}");
+    assert!(!shop.path("new.json").exists(), "nothing was measured");
+}
+
+#[test]
 fn what_is_refused_is_named_as_it_was_given() {
     for (arguments, words) in [
         (&["failures", "tiny.json", "--values", "5000"][..], "--values 5000"),

@@ -97,6 +97,15 @@ fn the_folder_of_a_watched_command_is_read_with_its_plan() {
 }
 
 #[test]
+fn a_plan_that_predicts_nothing_is_told_by_who_watches() {
+    let shop = Workshop::new();
+    shop.write("bad.json", &crate::support::TINY.replace(r#""tp": 2"#, r#""tp": 3"#));
+    let answer = shop.ask(&["wrap", "--plan", "bad.json", "--", "true"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert!(answer.stderr.contains("nothing is predicted"), "{answer:?}");
+}
+
+#[test]
 fn the_folder_of_a_run_tells_which_rank_began() {
     let shop = Workshop::new();
     shop.run("if [ $RANK = 2 ]; then echo last words >&2; kill -KILL $$; fi; trap '' TERM; while :; do sleep 0.2; done");
