@@ -187,6 +187,18 @@ impl Control {
         }
     }
 
+    /// Waits for the link that another rank makes, which may have made it before this one has taken it.
+    ///
+    /// # Errors
+    /// When there is none at the deadline, or the run fails meanwhile.
+    pub(super) fn await_data_link(&self, rank: usize, deadline: Instant) -> anyhow::Result<()> {
+        let Shared { me, network, .. } = &*self.shared;
+        let found = network.await_data_link(rank, deadline);
+        found.map(|_| ()).with_context(|| {
+            self.failure().unwrap_or_else(|| format!("rank {} has no link from rank {rank}", me.rank))
+        })
+    }
+
     /// Why the run fails, where this rank has seen something break: what began with another is told within moments.
     pub(super) fn reason_that_comes(&self) -> Option<String> {
         let until = Instant::now() + Duration::from_secs(1);

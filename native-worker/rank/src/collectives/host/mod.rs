@@ -76,19 +76,25 @@ impl HostCollectives {
     }
 
     /// Makes the links that this rank's groups need, but for what needs none: all ranks together. Who has the higher number
-    /// connects, so that there is one for each pair. A link that is missing is made when a tensor needs it.
+    /// connects, so that there is one for each pair, and returns when both ends have it. A link that is missing is made when
+    /// a tensor needs it.
     ///
     /// # Errors
-    /// When a member takes no link.
+    /// When a member takes no link, or makes none.
     pub fn link_groups(&self) -> anyhow::Result<()> {
         self.note("linking with the ranks of its groups");
         let me = self.rank as u64;
         let smaller = self.groups.iter().enumerate().filter(|(number, _)| Some(*number) != self.everyone);
         let own = smaller.map(|(_, group)| &group.ranks).filter(|ranks| ranks.contains(&me));
-        let lower: BTreeSet<u64> = own.flatten().copied().filter(|&other| other < me).collect();
+        let others: BTreeSet<u64> = own.flatten().copied().filter(|&other| other != me).collect();
         let deadline = Instant::now() + self.control.timeout();
-        for other in lower {
-            self.control.data_link(other as usize, deadline)?;
+        // Each waits for those above it when it has linked with all below, which wait for nobody before that.
+        for other in others {
+            if other < me {
+                self.control.data_link(other as usize, deadline)?;
+            } else {
+                self.control.await_data_link(other as usize, deadline)?;
+            }
         }
         self.everyone.map_or(Ok(()), |everyone| self.barrier(GroupId(everyone)))
     }

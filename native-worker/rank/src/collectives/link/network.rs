@@ -97,10 +97,15 @@ impl Network {
 
     /// The same, which may still be made.
     pub fn await_tree_link(&self, rank: usize, deadline: Instant) -> Option<Arc<Link>> {
+        self.awaited(|links| links.tree.get(&rank).cloned(), deadline)
+    }
+
+    /// What is found among the links once it is there; nothing at the deadline, or once the run has failed.
+    fn awaited<T>(&self, find: impl Fn(&Links) -> Option<T>, deadline: Instant) -> Option<T> {
         let mut links = self.lock();
         loop {
-            if let Some(link) = links.tree.get(&rank) {
-                return Some(link.clone());
+            if let Some(found) = find(&links) {
+                return Some(found);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.board.failure().is_some() {
@@ -114,6 +119,11 @@ impl Network {
     /// The link by which this rank sends tensors to another, if there is one.
     pub fn data_link(&self, rank: usize) -> Option<Arc<Link>> {
         self.lock().data.get(&rank).and_then(|links| links.first()).cloned()
+    }
+
+    /// The same, which that rank may still be making.
+    pub fn await_data_link(&self, rank: usize, deadline: Instant) -> Option<Arc<Link>> {
+        self.awaited(|links| links.data.get(&rank).and_then(|links| links.first()).cloned(), deadline)
     }
 
     /// Links in the tree, and links for tensors.
