@@ -105,7 +105,7 @@ pub fn stage(
     }
     let first_of = |kind| -> anyhow::Result<bool> { Ok(world.index(world.mine(kind)?)? == 0) };
     if first_of(GroupKind::Tp)? && first_of(GroupKind::DpCp)? {
-        for (weight, bias) in model.expert_biases() {
+        for (weight, bias) in model.expert_biases()? {
             let name = bias_name(state.name(weight));
             let experts = bias.len() as u64;
             let piece = Piece { offset: vec![0], extent: vec![experts], start: 0, elements: experts };

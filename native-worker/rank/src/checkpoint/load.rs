@@ -63,14 +63,13 @@ impl Source {
                 self.read(name, parameter, first, view(moment, kept, elements)?)?;
             }
         }
-        let biases: Vec<_> = model.expert_biases().collect();
-        for (weight, bias) in biases {
+        for (weight, bias) in model.expert_biases()? {
             let name = bias_name(state.name(weight));
             let experts = bias.len() as u64;
             let want = Piece { offset: vec![0], extent: vec![experts], start: 0, elements: experts };
             let values = Tensor::f_zeros([experts as i64], (Kind::Double, tch::Device::Cpu))?;
             self.read_piece((EXPERT_BIAS, &name), &[experts], &want, values.shallow_clone())?;
-            model.set_expert_bias(weight, &Vec::<f64>::try_from(&values)?);
+            model.set_expert_bias(weight, &Vec::<f64>::try_from(&values)?)?;
         }
         Ok(())
     }
@@ -94,7 +93,7 @@ impl Source {
         }
         if kinds.contains(EXPERT_BIAS) && !state.parameters.is_empty() {
             let biases: BTreeSet<String> =
-                model.expert_biases().map(|(weight, _)| bias_name(state.name(weight))).collect();
+                model.expert_biases()?.iter().map(|&(weight, _)| bias_name(state.name(weight))).collect();
             let routers = state.parameters.iter().filter(|one| one.shard.name.ends_with("router.weight"));
             let lost = routers
                 .map(|one| bias_name(&one.shard.name))

@@ -175,29 +175,11 @@ impl Layer {
         tape.add(&stream, &update)
     }
 
-    /// Ends a step: what follows the number of tokens moves.
-    ///
-    /// # Errors
-    /// When a collective fails.
-    pub fn end_step(&self, world: &dyn Collectives) -> anyhow::Result<()> {
+    /// Its experts, where it has some.
+    pub fn mixture(&self) -> Option<&Mixture> {
         match &self.feed {
-            Some(Part { inner: Feed::Experts(mixture), .. }) => mixture.end_step(world),
-            _ => Ok(()),
-        }
-    }
-
-    /// The bias on the choice of experts, with the number of the router's weight; none where there is none.
-    pub fn expert_bias(&self) -> Option<(usize, Vec<f64>)> {
-        match &self.feed {
-            Some(Part { inner: Feed::Experts(mixture), .. }) => mixture.expert_bias(),
+            Some(Part { inner: Feed::Experts(mixture), .. }) => Some(mixture),
             _ => None,
-        }
-    }
-
-    /// Sets it, if the router is the one with this weight.
-    pub fn set_expert_bias(&self, weight: usize, bias: &[f64]) {
-        if let Some(Part { inner: Feed::Experts(mixture), .. }) = &self.feed {
-            mixture.set_expert_bias(weight, bias);
         }
     }
 }

@@ -52,6 +52,8 @@ use cross_entropy::VocabularySlice;
 use functions::{column_linear, exact, multiplied};
 use layer::Layer;
 use logits::LogitRule;
+use moe::Mixture;
+use names::Names;
 use parts::{Embedding, Head, Parts};
 use settings::{Pass, Settings};
 
@@ -151,7 +153,7 @@ impl Model {
             tp,
             settings,
             vocabulary: VocabularySlice::new(&words, architecture.vocab_size)?,
-            parts: Parts::find(plan, shards, world)?,
+            parts: Parts::find(plan, &Names::of(shards, device, tracker), world)?,
             sizes: [
                 positions.len() as i64,
                 i64::try_from(training.micro_batch_size)?,
@@ -262,14 +264,24 @@ impl Model {
         }
     }
 
+    fn mixtures(&self) -> impl Iterator<Item = &Mixture> {
+        self.parts.layers().filter_map(Layer::mixture)
+    }
+
     /// Biases on the choice of experts, each with the number of its router's weight among the parameters.
-    pub fn expert_biases(&self) -> impl Iterator<Item = (usize, Vec<f64>)> {
-        self.parts.layers().filter_map(Layer::expert_bias)
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn expert_biases(&self) -> anyhow::Result<Vec<(usize, Vec<f64>)>> {
+        self.mixtures().filter_map(|mixture| mixture.expert_bias().transpose()).collect()
     }
 
     /// Sets the bias of a router, named by the number of its weight.
-    pub fn set_expert_bias(&self, weight: usize, bias: &[f64]) {
-        self.parts.layers().for_each(|layer| layer.set_expert_bias(weight, bias));
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn set_expert_bias(&self, weight: usize, bias: &[f64]) -> anyhow::Result<()> {
+        self.mixtures().try_for_each(|mixture| mixture.set_expert_bias(weight, bias))
     }
 
     /// Ends a step: what follows the number of tokens moves.
@@ -277,7 +289,7 @@ impl Model {
     /// # Errors
     /// When a collective fails.
     pub fn end_step(&self, world: &dyn Collectives) -> anyhow::Result<()> {
-        self.parts.layers().try_for_each(|layer| layer.end_step(world))
+        moe::balance::end_step(world, self.mixtures().map(Mixture::balancer))
     }
 
     fn embed(

@@ -1,23 +1,28 @@
-//! The planner's parameters by name, crossed off as they are found.
+//! What layers are made of: the planner's parameters by name, crossed off as they are found, and buffers that stay beside them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use planner::shard::{ParamShard, RankShards};
+use tch::{Device, Kind, Tensor};
+
+use crate::sys::memory::{Category, Tracker};
 
 /// What is left to be found among a rank's shards.
 pub struct Names<'a> {
     shards: &'a RankShards,
     left: RefCell<BTreeMap<&'a str, usize>>,
+    device: Device,
+    tracker: &'a Tracker,
 }
 
 impl<'a> Names<'a> {
-    /// All of them.
-    pub fn of(shards: &'a RankShards) -> Names<'a> {
+    /// All of them, and buffers on `device`.
+    pub fn of(shards: &'a RankShards, device: Device, tracker: &'a Tracker) -> Names<'a> {
         let numbered =
             shards.params.iter().enumerate().map(|(number, shard)| (shard.name.as_str(), number)).collect();
-        Names { shards, left: RefCell::new(numbered) }
+        Names { shards, left: RefCell::new(numbered), device, tracker }
     }
 
     /// The number of the parameter of this name.
@@ -35,6 +40,20 @@ impl<'a> Names<'a> {
     /// As `take`.
     pub fn optional(&self, wanted: bool, name: &str) -> anyhow::Result<Option<usize>> {
         wanted.then(|| self.take(name)).transpose()
+    }
+
+    /// A buffer of so many zeros in fp64, which stays.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn buffer(&self, elements: i64) -> anyhow::Result<Tensor> {
+        let zeros = || Ok(Tensor::f_zeros([elements], (Kind::Double, self.device))?);
+        self.tracker.allocate(Category::Buffers, zeros)
+    }
+
+    /// The shards that these are names of.
+    pub fn shards(&self) -> &'a RankShards {
+        self.shards
     }
 
     /// How a parameter is cut.

@@ -4,7 +4,6 @@
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::chunks_of_stage;
-use planner::shard::RankShards;
 
 use super::layer::Layer;
 use super::names::Names;
@@ -65,8 +64,8 @@ impl Parts {
     ///
     /// # Errors
     /// When one is missing, or one is left over.
-    pub fn find(plan: &Plan, shards: &RankShards, world: &dyn Collectives) -> anyhow::Result<Parts> {
-        let (model, names) = (&plan.model, Names::of(shards));
+    pub fn find(plan: &Plan, names: &Names<'_>, world: &dyn Collectives) -> anyhow::Result<Parts> {
+        let (model, shards) = (&plan.model, names.shards());
         let mut words = None;
         let mut embedded = || -> anyhow::Result<usize> {
             if words.is_none() {
@@ -95,15 +94,15 @@ impl Parts {
             let layers = chunk
                 .layers
                 .map(|layer| {
-                    Layer::find(plan, model.layer_kind(layer), &names, &format!("layers.{layer}"), world)
+                    Layer::find(plan, model.layer_kind(layer), names, &format!("layers.{layer}"), world)
                 })
                 .collect::<Result<_, _>>()?;
             let head = match chunk.loss {
                 true => Some(Head {
                     predictions: (0..model.mtp_layers)
-                        .map(|module| Prediction::find(plan, &names, module, embedded()?, world))
+                        .map(|module| Prediction::find(plan, names, module, embedded()?, world))
                         .collect::<Result<_, _>>()?,
-                    norm: Norm::of_stream(model, &names, "final_norm")?,
+                    norm: Norm::of_stream(model, names, "final_norm")?,
                     tied: model.tied_embeddings,
                     matrix: if model.tied_embeddings { embedded()? } else { names.take("head.weight")? },
                     bias: names.optional(model.head_bias, "head.bias")?,

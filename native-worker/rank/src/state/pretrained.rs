@@ -58,8 +58,7 @@ pub fn fill(state: &State, model: &Model, architecture: &Architecture, folder: &
             first += count;
         }
     }
-    let biases: Vec<_> = model.expert_biases().collect();
-    for (weight, bias) in biases {
+    for (weight, bias) in model.expert_biases()? {
         let router = state.name(weight).trim_end_matches(".weight").to_owned();
         let Some((_, tensor)) = map.router_biases.iter().find(|(name, _)| *name == router) else { continue };
         let values: Vec<f64> = folder.whole(tensor)?.into_iter().map(f64::from).collect();
@@ -69,7 +68,7 @@ pub fn fill(state: &State, model: &Model, architecture: &Architecture, folder: &
             values.len(),
             bias.len()
         );
-        model.set_expert_bias(weight, &values);
+        model.set_expert_bias(weight, &values)?;
     }
     Ok(folder.bytes)
 }

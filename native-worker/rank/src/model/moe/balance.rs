@@ -8,7 +8,6 @@ use tch::{Device, Kind, Tensor};
 use super::dispatch::counted;
 use super::router::Tokens;
 use crate::collectives::{Collectives, GroupId, Reduce};
-use crate::device::bring;
 
 /// The groups over which the tokens of a layer are spread.
 #[derive(Debug, Clone, Copy)]
@@ -27,12 +26,20 @@ pub struct TokenGroups {
 /// wait in every micro batch to read them.
 pub struct Balancer {
     groups: TokenGroups,
-    /// Added to scores when experts are chosen; none for a router without it.
-    bias: RefCell<Option<Vec<f64>>>,
+    /// What is added to scores when experts are chosen; none for a router without it.
+    bias: Option<Bias>,
     /// Tokens of each expert in this step, on this rank.
     tokens: RefCell<Option<Tensor>>,
     /// Tokens of each expert in the micro batches of this step so far, on all ranks, and how many those are.
     so_far: RefCell<Option<(Tensor, u64)>>,
+}
+
+/// A bias on the choice of experts.
+pub struct Bias {
+    /// Of each expert, in fp64, where tokens are.
+    pub values: Tensor,
+    /// How far it moves in a step.
+    pub rate: f64,
 }
 
 /// What the balancing loss multiplies summed shares by: of each expert, or of each expert for each sequence.
@@ -65,14 +72,9 @@ fn summed(values: &Tensor, sequences: Option<i64>) -> anyhow::Result<Tensor> {
 }
 
 impl Balancer {
-    /// For `experts` experts, with a bias or without.
-    pub fn new(groups: TokenGroups, experts: usize, biased: bool) -> Balancer {
-        Balancer {
-            groups,
-            bias: RefCell::new(biased.then(|| vec![0.0; experts])),
-            tokens: RefCell::default(),
-            so_far: RefCell::default(),
-        }
+    /// With a bias or without.
+    pub fn new(groups: TokenGroups, bias: Option<Bias>) -> Balancer {
+        Balancer { groups, bias, tokens: RefCell::default(), so_far: RefCell::default() }
     }
 
     /// Ranks over which the tokens of a sequence are spread.
@@ -80,28 +82,35 @@ impl Balancer {
         world.size(self.groups.tp) * world.size(self.groups.cp)
     }
 
-    /// The bias, as a tensor like `like`.
+    /// The bias, as a tensor of this type.
     ///
     /// # Errors
     /// When libtorch fails.
-    pub fn bias(&self, like: &Tensor) -> anyhow::Result<Option<Tensor>> {
-        let bias = self.bias.borrow();
-        let Some(bias) = bias.as_ref() else { return Ok(None) };
-        Ok(Some(bring(&Tensor::f_from_slice(bias)?, like.device())?.f_to_kind(like.kind())?))
+    pub fn bias(&self, kind: Kind) -> anyhow::Result<Option<Tensor>> {
+        self.bias.as_ref().map(|bias| Ok(bias.values.f_to_kind(kind)?)).transpose()
     }
 
-    /// The bias; none for a router without it.
-    pub fn values(&self) -> Option<Vec<f64>> {
-        self.bias.borrow().clone()
+    /// The bias; none for a router without it. The host waits for it.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn values(&self) -> anyhow::Result<Option<Vec<f64>>> {
+        let read = |bias: &Bias| Ok(Vec::try_from(bias.values.f_to_device(Device::Cpu)?)?);
+        self.bias.as_ref().map(read).transpose()
     }
 
     /// Sets the bias, where the router has one for as many experts.
-    pub fn set(&self, bias: &[f64]) {
-        if let Some(own) = self.bias.borrow_mut().as_mut()
-            && own.len() == bias.len()
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn set(&self, bias: &[f64]) -> anyhow::Result<()> {
+        let given = Tensor::f_from_slice(bias)?;
+        if let Some(Bias { values, .. }) = &self.bias
+            && values.size() == given.size()
         {
-            own.copy_from_slice(bias);
+            values.shallow_clone().f_copy_(&given)?;
         }
+        Ok(())
     }
 
     /// Notes the experts that tokens chose.
@@ -109,8 +118,8 @@ impl Balancer {
     /// # Errors
     /// When libtorch fails.
     pub fn count(&self, chosen: &Tensor) -> anyhow::Result<()> {
-        let Some(experts) = self.bias.borrow().as_ref().map(Vec::len) else { return Ok(()) };
-        let counts = counted(chosen, i64::try_from(experts)?)?;
+        let Some(bias) = &self.bias else { return Ok(()) };
+        let counts = counted(chosen, bias.values.size()[0])?;
         let mut tokens = self.tokens.borrow_mut();
         *tokens = Some(match tokens.take() {
             Some(sum) => sum.f_add(&counts)?,
@@ -168,30 +177,51 @@ impl Balancer {
         Ok(mean)
     }
 
-    /// Ends a step: moves the bias towards experts with fewer tokens than the mean (Megatron-Core
-    /// `get_updated_expert_bias`), and forgets the step's counts.
-    ///
-    /// # Errors
-    /// When a collective fails.
-    pub fn end_step(&self, world: &dyn Collectives, rate: f64) -> anyhow::Result<()> {
+    /// Ends a step: the tokens of each expert on this rank, and the bias that follows them; none for a router without it.
+    fn take_step(&self) -> anyhow::Result<Option<(Tensor, &Bias)>> {
         *self.so_far.borrow_mut() = None;
         let tokens = self.tokens.borrow_mut().take();
-        let mut bias = self.bias.borrow_mut();
-        let Some(bias) = bias.as_mut() else { return Ok(()) };
-        let mut counts = match tokens {
-            Some(tokens) => tokens.f_to_device(Device::Cpu)?.f_to_kind(Kind::Double)?,
-            None => Tensor::f_zeros([i64::try_from(bias.len())?], (Kind::Double, Device::Cpu))?,
+        let Some(bias) = &self.bias else { return Ok(None) };
+        let counts = match tokens {
+            Some(tokens) => tokens.f_to_kind(Kind::Double)?,
+            None => bias.values.f_zeros_like()?,
         };
-        for group in self.groups.experts {
-            world.all_reduce(group, Reduce::Sum, &mut counts)?;
-        }
-        let counts: Vec<f64> = Vec::try_from(&counts)?;
-        let mean = counts.iter().sum::<f64>() / counts.len().max(1) as f64;
-        for (bias, count) in bias.iter_mut().zip(counts) {
-            if count != mean {
-                *bias += rate * (mean - count).signum();
-            }
-        }
+        Ok(Some((counts, bias)))
+    }
+}
+
+impl Bias {
+    /// Moves it towards experts with fewer tokens than the mean (Megatron-Core `get_updated_expert_bias`).
+    fn follow(&self, counts: &Tensor) -> anyhow::Result<()> {
+        let step = counts.f_mean(Kind::Double)?.f_sub(counts)?.f_sign()?.f_mul_scalar(self.rate)?;
+        let _ = self.values.shallow_clone().f_add_(&step)?;
         Ok(())
     }
+}
+
+/// Ends a step in all layers of a stage: biases follow how many tokens each expert got on all its ranks, and the step's counts
+/// are forgotten. Counts of all layers are added up at once and where they are, so that the host waits for none of them.
+///
+/// # Errors
+/// When a collective fails.
+pub fn end_step<'a>(
+    world: &dyn Collectives,
+    balancers: impl IntoIterator<Item = &'a Balancer>,
+) -> anyhow::Result<()> {
+    let (mut groups, mut counts, mut biases) = (None, Vec::new(), Vec::new());
+    for balancer in balancers {
+        if let Some((tokens, bias)) = balancer.take_step()? {
+            groups = Some(balancer.groups.experts);
+            counts.push(tokens);
+            biases.push(bias);
+        }
+    }
+    let Some(groups) = groups else { return Ok(()) };
+    let experts: Vec<i64> = counts.iter().map(|counts| counts.size()[0]).collect();
+    let mut all = Tensor::f_cat(&counts, 0)?;
+    for group in groups {
+        world.all_reduce(group, Reduce::Sum, &mut all)?;
+    }
+    let counts = all.f_split_with_sizes(experts.as_slice(), 0)?;
+    biases.into_iter().zip(&counts).try_for_each(|(bias, counts)| bias.follow(counts))
 }

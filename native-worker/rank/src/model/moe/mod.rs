@@ -22,7 +22,7 @@ use super::norm::Norm;
 use super::settings::{Pass, Settings};
 use crate::collectives::Collectives;
 use crate::tape::{Flow, Tape};
-use balance::{Balancer, TokenGroups};
+use balance::{Balancer, Bias, TokenGroups};
 use branches::Branches;
 use dispatch::ExpertGrid;
 use experts::{Doing, Expert, routed};
@@ -77,6 +77,10 @@ impl Mixture {
             dp_cp: world.mine(GroupKind::DpCp)?,
             experts: [world.mine(GroupKind::Etp)?, world.mine(GroupKind::Ep)?, world.mine(GroupKind::Edp)?],
         };
+        let rate = moe.routing.bias_update_rate;
+        let bias = (moe.router_bias_buffer > 0)
+            .then(|| anyhow::Ok(Bias { values: names.buffer(i64::try_from(moe.experts)?)?, rate }));
+        let bias = bias.transpose()?;
         let latent = moe.latent_size.is_some();
         let epsilon = plan.model.norm_eps;
         let latent_norm = (latent && moe.latent_norm).then(|| named("latent_norm.weight")).transpose()?;
@@ -86,7 +90,7 @@ impl Mixture {
                 bias: optional(moe.router_bias, "router.bias")?,
                 top_k: i64::try_from(moe.top_k)?,
                 routing: moe.routing.clone(),
-                balancer: Balancer::new(groups, usize::try_from(moe.experts)?, moe.router_bias_buffer > 0),
+                balancer: Balancer::new(groups, bias),
             }),
             experts,
             unit: Unit::new(&plan.model),
@@ -171,23 +175,27 @@ impl Mixture {
         tape.add(&update, &beside)
     }
 
-    /// Ends a step: moves the router's balancing bias.
-    ///
-    /// # Errors
-    /// When a collective fails.
-    pub fn end_step(&self, world: &dyn Collectives) -> anyhow::Result<()> {
-        self.router.balancer.end_step(world, self.router.routing.bias_update_rate)
+    /// What keeps its experts busy alike.
+    pub fn balancer(&self) -> &Balancer {
+        &self.router.balancer
     }
 
-    /// The bias on the choice of experts, with the number of the router's weight.
-    pub fn expert_bias(&self) -> Option<(usize, Vec<f64>)> {
-        Some((self.router.weight, self.router.balancer.values()?))
+    /// The bias on the choice of experts, with the number of the router's weight; none where there is none.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn expert_bias(&self) -> anyhow::Result<Option<(usize, Vec<f64>)>> {
+        Ok(self.router.balancer.values()?.map(|bias| (self.router.weight, bias)))
     }
 
     /// Sets it, if the router is the one with this weight.
-    pub fn set_expert_bias(&self, weight: usize, bias: &[f64]) {
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn set_expert_bias(&self, weight: usize, bias: &[f64]) -> anyhow::Result<()> {
         if self.router.weight == weight {
-            self.router.balancer.set(bias);
+            self.router.balancer.set(bias)?;
         }
+        Ok(())
     }
 }

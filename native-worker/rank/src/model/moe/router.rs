@@ -98,7 +98,7 @@ impl Router {
                 anyhow::bail!("the executor has no router by {other:?} yet")
             }
         };
-        if let Some(bias) = self.balancer.bias(logits)? {
+        if let Some(bias) = self.balancer.bias(logits.kind())? {
             scores = scores.f_add(&bias)?;
         }
         let groups = i64::try_from(self.routing.groups)?;
