@@ -65,7 +65,7 @@ fn written(
         let resolved = Plan::resolve(&file);
         ensure!(resolved.plan.is_some(), "{plan_name} is not a plan: {:?}", resolved.findings);
         let Some(plan) = resolved.plan else { continue };
-        let has_gpus = plan.cluster.gpu.id != "cpu";
+        let has_gpus = !plan.cluster.gpu.is_cpu();
         for (site_name, site) in sites {
             for (kind, options) in kinds() {
                 let (script, findings) = script(&plan, site, &options);

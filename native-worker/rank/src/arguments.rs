@@ -28,7 +28,7 @@ struct Typed {
     /// the run folder; this rank appends to rank-NNNNN.log in it
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// cpu or cuda; by default cuda where a GPU is visible
+    /// cpu or cuda; by default cpu for a plan of CPU processes, and cuda for any other
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     device: Option<DeviceChoice>,
     /// ranks that share a GPU; 1
@@ -76,8 +76,8 @@ struct Typed {
 /// The device asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// A GPU where one is visible.
-    Automatic,
+    /// What the plan is of: GPUs, or CPU processes.
+    ByPlan,
     /// The CPU.
     Cpu,
     /// A GPU.
@@ -177,7 +177,7 @@ pub fn parse(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> anyhow
     let one = Arguments {
         plan: typed.plan.or(paths.clone()).context("--plan is missing; see shardplan-rank --help")?,
         run_dir: typed.run_dir.or(paths).context("--run-dir is missing; see shardplan-rank --help")?,
-        device: typed.device.unwrap_or(DeviceChoice::Automatic),
+        device: typed.device.unwrap_or(DeviceChoice::ByPlan),
         ranks_per_gpu: typed.ranks_per_gpu,
         collectives: typed.collectives.unwrap_or(CollectivesChoice::Automatic),
         nccl_library: typed.nccl_library,

@@ -166,7 +166,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         world_size: plan.world_size(),
         ranks,
         ranks_per_gpu: request.ranks_per_gpu,
-        on_cpu: plan.cluster.gpu.capacity_bytes.is_none(),
+        on_cpu: plan.cluster.gpu.is_cpu(),
         put: ground.put(&seats, request.ranks_per_gpu, info.attempts)?,
         attempt: info.attempts,
         resume,

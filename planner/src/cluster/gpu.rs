@@ -43,6 +43,11 @@ pub struct Gpu {
 }
 
 impl Gpu {
+    /// Whether it is no GPU: processes that compute on CPUs.
+    pub fn is_cpu(&self) -> bool {
+        self.generation == Generation::None
+    }
+
     /// Whether it runs what runs on another, and is nowhere slower: by its peak, its memory and its links in a node.
     pub fn replaces(&self, other: &Gpu) -> bool {
         let figures = |gpu: &Gpu| {

@@ -26,7 +26,7 @@ pub(super) fn added(at: &PlanTerms<'_>, elements: Quantity) -> Quantity {
     let copies = !plan.runtime.facts().shards_parameters
         && plan.is_computed_by_the_worker()
         && kept != plan.training.dtype
-        && plan.cluster.gpu.capacity_bytes.is_none();
+        && plan.cluster.gpu.is_cpu();
     if copies {
         Quantity::from(kept.size()) * elements.min(Quantity::from(ADDED_AT_ONCE))
     } else {

@@ -36,7 +36,7 @@ impl Plan {
         let mut file = self.file.clone();
         file.software.framework = Some(Product::Worker.name().to_owned());
         fill::take_back(&mut file.training, &self.software.set);
-        if self.cluster.gpu.capacity_bytes.is_none() {
+        if self.cluster.gpu.is_cpu() {
             // Everything is on the host already.
             file.layout.fsdp.offload = Some("none".to_owned());
         }

@@ -1,6 +1,7 @@
 //! The worker's script, as a user would paste it: ranks on two nodes, a hub beside them, signals, a requeue, a lost node.
 
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -281,6 +282,11 @@ fn write_script(
     plan["cluster"] = json!({"gpu": "h100-sxm", "nodes": NODES.len(), "gpus_per_node": GPUS_PER_NODE});
     let plan_file = shared.join("plan.json");
     std::fs::write(&plan_file, plan.to_string())?;
+    // Slurm's GPUs are none here, and a rank takes the CPU for a plan of GPUs where it is told to alone.
+    let rank = shared.join("rank-on-cpu");
+    let program = program("shardplan-rank")?;
+    std::fs::write(&rank, format!("#!/bin/sh\nexec '{}' --device cpu \"$@\"\n", program.display()))?;
+    std::fs::set_permissions(&rank, std::fs::Permissions::from_mode(0o755))?;
 
     let site_file = shared.join("site.toml");
     let mut site = String::new();
@@ -288,7 +294,7 @@ fn write_script(
         ("account", json!("research")),
         ("partition", json!("compute")),
         ("shared_dir", json!(shared)),
-        ("rank_binary", json!(program("shardplan-rank")?)),
+        ("rank_binary", json!(rank)),
         ("torch_lib", json!(torch_libraries()?)),
     ];
     for (name, value) in values.iter().chain(more) {

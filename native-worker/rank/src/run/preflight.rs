@@ -85,7 +85,7 @@ fn usable(
     cuda: Result<(), String>,
 ) -> anyhow::Result<Device> {
     let rank = environment.rank;
-    let found = device::take(arguments, environment, cuda).and_then(|device| {
+    let found = device::take(arguments, plan, environment, cuda).and_then(|device| {
         // Ranks that share a GPU are others to each other.
         if let (Device::Cuda(index), 1) = (device, arguments.ranks_per_gpu) {
             device::gpu::check_free(&*sys::cuda::Cuda::loaded()?, index, predicted_peak(plan, rank as u64))?;

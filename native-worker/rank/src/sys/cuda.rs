@@ -137,6 +137,18 @@ impl Cuda {
         self.checked(&format!("taking GPU {index}"), code)
     }
 
+    /// GPUs that this process may use.
+    ///
+    /// # Errors
+    /// With what the runtime says where it can't tell.
+    pub fn count(&self) -> anyhow::Result<usize> {
+        let mut gpus = 0;
+        // SAFETY: fills one number.
+        let code = unsafe { (self.functions.device_count)(&mut gpus) };
+        self.checked("counting GPUs", code)?;
+        Ok(usize::try_from(gpus)?)
+    }
+
     /// The newest CUDA that the driver runs and the one that the runtime is of, such as `12.4` and `13.0`, where the runtime says
     /// that the driver is too old for it. It says so of a machine without a driver, too, which has no version.
     pub fn driver_too_old(&self) -> Option<(String, String)> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use planner::wire::Outcome;
 
 use crate::gpu::start_each;
-use crate::harness::tiny;
+use crate::harness::{Run, Start, free_port, set, tiny};
 
 /// Of two ranks, the second with `variables`: both end, long before they have waited for each other, and say this.
 #[track_caller]
@@ -23,6 +23,26 @@ fn check(variables: &[(&str, &str)], expected: &[&str]) {
 }
 
 #[test]
+fn a_plan_of_gpus_goes_on_on_the_cpu_where_that_is_asked_for_alone() {
+    let mut plan = tiny(1, 1);
+    set(&mut plan, "cluster.gpu", "h100-sxm");
+    let run = |arguments: &[&str]| {
+        let mut run = Run::prepare(&plan);
+        let variables = &[("CUDA_VISIBLE_DEVICES", "")];
+        let port = free_port();
+        run.start_rank(&Start { rank: 0, world: 1, port, arguments, program: None, plan: None, variables });
+        let finished = run.finish(Duration::from_secs(60)).remove(0);
+        (finished.success, finished.stderr, run.steps(0).len())
+    };
+    let (success, words, steps) = run(&[]);
+    assert!(!success && steps == 0, "{words}");
+    let said = "rank 0: the plan is of h100-sxm GPUs, but libtorch sees no GPU";
+    assert!(words.contains(said) && words.contains("--device cpu computes on its CPU"), "{words}");
+    let (success, words, steps) = run(&["--device", "cpu"]);
+    assert!(success && steps > 0, "{words}");
+}
+
+#[test]
 fn a_driver_that_is_too_old() {
     let driver = [
         "rank 1: the driver runs CUDA up to 12.4, and this torch is built for CUDA 13.0",
@@ -33,7 +53,7 @@ fn a_driver_that_is_too_old() {
 
 #[test]
 fn a_machine_without_a_driver_has_no_gpus() {
-    // CUDA's runtime calls that a driver that is too old, too. Who asks for no GPU gets the CPU, as the runs on Slurm show.
+    // CUDA's runtime calls that a driver that is too old, too.
     check(&[("FAKE_GPU_DRIVER", "0")], &["rank 1: --device is cuda, but libtorch sees no GPU"]);
 }
 

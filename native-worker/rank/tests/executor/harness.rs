@@ -88,7 +88,7 @@ pub(super) fn command(start: &Start<'_>) -> Command {
     let rank = start.rank.to_string();
     let mut command = Command::new(start.program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_shardplan-rank"))));
     command
-        .args(["--device", "cpu", "--timeout-s", "60"])
+        .args(["--timeout-s", "60"])
         .args(start.arguments)
         .env_remove("SLURM_NTASKS")
         .env("RUST_BACKTRACE", "0")

@@ -59,9 +59,18 @@ impl<'a> Writer<'a> {
 
     /// Says in the script and in a finding what of the plan the framework's flags can't express.
     pub fn cannot(&mut self, field: &str, value: impl Into<Value>, what: &str) {
-        let framework = self.options.body.title();
+        let message = format!("{} has no flag for this: {what}", self.options.body.title());
+        self.not_expressed(field, value, what, message);
+    }
+
+    /// Says in the script and in a finding why what runs is not what the plan or the site says, and what to do.
+    pub fn differs(&mut self, field: &str, value: impl Into<Value>, what: &str) {
+        let message = format!("{}: {what}", self.options.body.title());
+        self.not_expressed(field, value, what, message);
+    }
+
+    fn not_expressed(&mut self, field: &str, value: impl Into<Value>, what: &str, message: String) {
         self.notes.push(format!("{field}: {what}"));
-        let message = format!("{framework} has no flag for this: {what}");
         self.note(Finding::warning(field, value, message).rule("the plan as flags of a framework"));
     }
 
@@ -105,7 +114,7 @@ impl<'a> Writer<'a> {
 
     /// Whether the plan's ranks have GPUs.
     pub fn has_gpus(&self) -> bool {
-        self.plan.cluster.gpu.id != "cpu"
+        !self.plan.cluster.gpu.is_cpu()
     }
 
     /// Tasks that Slurm starts on a node.
