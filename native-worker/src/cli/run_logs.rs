@@ -5,11 +5,12 @@ use std::path::Path;
 
 use diagnose::Diagnosis;
 use frameworks::logs::split_rank;
-use planner::Plan;
 use planner::wire::{Event, Exited, Outcome};
+use planner::{Plan, Severity};
 use run_folder::{INFO, LogWriter, RunFolder, each};
 
-use crate::report::Failure;
+use crate::report::text::one_line;
+use crate::report::{Failure, notice};
 
 /// The run folder at `path`; none where that is something else.
 ///
@@ -33,10 +34,25 @@ pub fn of(path: &Path) -> anyhow::Result<Option<RunFolder>> {
     Ok(Some(folder))
 }
 
-/// The plan of the run folder at `path`, where that is one and has one that is valid.
+/// The plan of the run folder at `path`, where that is one and has one that is valid. Of one that is not, says so: nothing is set
+/// against its prediction.
 pub fn plan(path: &Path) -> Option<Plan> {
     let folder = of(path).ok()??;
-    Plan::resolve(&folder.plan()?).plan
+    let plan = folder.plan_path();
+    let left_out = |why: &str| notice(&format!("{} is left out: {}", plan.display(), one_line(why)));
+    let Some(file) = folder.plan() else {
+        if plan.exists() {
+            left_out("it is no plan file");
+        }
+        return None;
+    };
+    let resolved = Plan::resolve(&file);
+    if resolved.plan.is_none() {
+        let first = resolved.findings.iter().find(|finding| finding.severity == Severity::Error);
+        let why = first.map(|finding| format!("{}: {}", finding.field, finding.message));
+        left_out(&why.unwrap_or_else(|| "it is not valid".to_owned()));
+    }
+    resolved.plan
 }
 
 /// The newest part of a log: a run goes on in its folder, after a failure or when it is resumed.

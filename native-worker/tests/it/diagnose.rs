@@ -127,6 +127,23 @@ fn the_folder_of_a_run_tells_which_rank_began() {
 }
 
 #[test]
+fn a_run_folders_plan_that_is_not_valid_is_told() {
+    let shop = Workshop::new();
+    shop.write("run/run.json", "{}");
+    let failed = Event::Ended { outcome: Outcome::Failed, reason: "No space left on device".into() };
+    shop.write("run/rank-00000.log", &log(&[failed]));
+    let said = |plan: &str| {
+        shop.write("run/plan.json", plan);
+        shop.ask(&["diagnose", "run"]).stderr
+    };
+    assert_eq!(said(crate::support::TINY), "");
+    let invalid = said(&crate::support::TINY.replace(r#""tp": 2"#, r#""tp": 3"#));
+    assert!(invalid.contains("plan.json is left out: layout.tp"), "{invalid}");
+    let garbage = said("[");
+    assert!(garbage.contains("plan.json is left out: it is no plan file"), "{garbage}");
+}
+
+#[test]
 fn a_run_folder_without_logs_is_named() {
     let shop = Workshop::new();
     shop.write("run/run.json", "{}");
