@@ -34,7 +34,7 @@ pub(crate) fn other_model(writer: &mut Writer<'_>, name: Option<&str>, what: &st
         planner::fill::fill(&file).plan.is_some_and(|other| count(&other.model) != count(&writer.plan.model));
     if other {
         let value = planned.clone();
-        writer.cannot(
+        writer.differs(
             "model",
             value,
             &format!("{what} names the model, and by its name this one is another"),

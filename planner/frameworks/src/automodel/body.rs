@@ -34,7 +34,7 @@ pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
         let what = "the recipe file's data set is trained on, and Megatron's indexed data is read by one alone: set its \
                     dataset._target_ to nemo_automodel.components.datasets.llm.megatron_dataset.MegatronPretraining, and \
                     dataset.paths to this";
-        writer.cannot("site.data_path", comment(path), what);
+        writer.differs("site.data_path", comment(path), what);
     }
     payload.run_folder = true;
     payload.saved_steps = Some(SAVED_STEPS);

@@ -68,7 +68,7 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
     other_model(writer, recipe.as_deref(), "the recipe");
     if let Some(told) = with_named_gradients(writer.plan) {
         let value = writer.plan.training.grad_dtype.name();
-        writer.cannot("training.grad_dtype", value, &told);
+        writer.differs("training.grad_dtype", value, &told);
     }
     let overrides = options_of(writer, table(), "rng.seed");
     payload.arguments.extend(overrides.into_iter().map(|(name, value)| format!("{name}={value}")));

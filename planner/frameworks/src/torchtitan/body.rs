@@ -59,14 +59,14 @@ fn files(writer: &mut Writer<'_>, version: Framework) -> Vec<String> {
         (Some(path), None) => {
             let what =
                 "this version has no option for a data set's folder, which stands in the configuration";
-            writer.cannot("site.data_path", comment(path), what);
+            writer.differs("site.data_path", comment(path), what);
         }
         (None, _) => {}
     }
     if let Some(path) = writer.site.data_path.as_deref().filter(|path| is_megatron_data(path)) {
         let what = "this names tokens that Megatron's indexed data sets hold (.bin, .idx), and torchtitan reads text by Hugging \
                     Face's datasets: name the folder of the text that they were made of, or train by Megatron-LM or Megatron Bridge";
-        writer.cannot("site.data_path", comment(path), what);
+        writer.differs("site.data_path", comment(path), what);
     }
     if let Some(folder) = writer.site.tokenizer.as_deref().filter(|path| !path.is_empty()) {
         let folder = writer.shell("tokenizer", Some(folder), None, "<TOKENIZER>");

@@ -54,7 +54,7 @@ pub(super) fn check(writer: &mut Writer<'_>, version: Framework) {
              or add a module with this model and its configuration, and name it as titan_module and titan_config of the site",
             names.join(", ")
         );
-        return writer.cannot("model", kind, &what);
+        return writer.differs("model", kind, &what);
     }
     match module.filter(|module| !fitting.contains(module)) {
         Some(module) => {
@@ -62,7 +62,7 @@ pub(super) fn check(writer: &mut Writer<'_>, version: Framework) {
                 "titan_module of the site is {module}, and this model is in {}",
                 fitting.join(" or ")
             );
-            writer.cannot("model", kind, &what);
+            writer.differs("model", kind, &what);
         }
         None => other_model(writer, site.titan_config.as_deref(), "the configuration"),
     }
