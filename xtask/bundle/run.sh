@@ -9,7 +9,8 @@
 #   ./run.sh calibrate    probes that calibrate step times, and shapes that no probe has: only where it is named
 #
 # PYTHON names the Python, OUT the folder of results, BUDGET the seconds for all steps (540), LIMIT the most of any step,
-# NCCL_LIBRARY an NCCL to check instead of torch's, ROUNDS how often calibration runs each probe.
+# NCCL_LIBRARY an NCCL to check instead of torch's (with --small it is checked only where this names one), ROUNDS how often
+# calibration runs each probe.
 #
 # A step that fails or hangs is recorded, and the next one goes on. What there is stands in OUT at any moment:
 # steps.json, summary.txt, and for each step its output (STEP.json) and messages (STEP.err).

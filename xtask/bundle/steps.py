@@ -57,6 +57,13 @@ def torch(plan, mode, limit):
     return Step(f"{mode}-{plan}", limit, command, plan)
 
 
+def nccl(small):
+    """NCCL in a world of one: with models for a CPU only with a library in its place."""
+    library = os.environ.get("NCCL_LIBRARY")
+    command = [RANK, "--check-nccl", *(["--nccl-library", library] if library else [])]
+    return Step("nccl", 120, command, named_only=small and not library)
+
+
 def steps(small):
     """All steps, the most valuable first."""
     size = "small" if small else "gpu"
@@ -69,6 +76,7 @@ def steps(small):
         Step("kernels", 120, [RANK, "--check-kernels"]),
         estimate("small-one"),
         run("small-one", 90),
+        nccl(small),
         estimate(f"{size}-one"),
         run(f"{size}-one", 120),
         torch(f"{size}-one", "eager", 90),

@@ -99,6 +99,18 @@ def of_kernels(folder):
         yield f"  {row['kernel']}, {row['type']}: {row['error']}"
 
 
+def of_nccl(folder):
+    found = load(os.path.join(folder, "nccl.json"))
+    off = [row for row in found["checks"] if not row["within"]]
+    revokes = "revokes" if found["revokes"] else "can't revoke"
+    yield (
+        f"NCCL {found['nccl']} ({revokes}) in a world of one on {found['device']}:"
+        f" {len(found['checks']) - len(off)} as expected, {len(off)} not"
+    )
+    for row in off:
+        yield f"  {row['check']}: {row.get('error', 'another result')}"
+
+
 def of_verify(folder):
     verified = load(os.path.join(folder, "verify.json"))
     equal = "equal on every rank" if verified["static_bytes_equal"] else "not equal"
@@ -112,7 +124,7 @@ def figures(folder, name):
         return of_run(folder, plan)
     if kind in ("eager", "compile"):
         return of_torch(folder, kind, plan)
-    return {"kernels": of_kernels, "verify": of_verify}.get(name, lambda _: ())(folder)
+    return {"kernels": of_kernels, "nccl": of_nccl, "verify": of_verify}.get(name, lambda _: ())(folder)
 
 
 def lines(folder):

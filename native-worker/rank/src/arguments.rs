@@ -65,6 +65,9 @@ struct Typed {
     /// compare fused kernels with single operations on this machine's device, print JSON; 1 when one is off
     #[arg(long)]
     check_kernels: bool,
+    /// have NCCL do in a world of one what ranks ask of it, on this machine's GPU, print JSON; 1 when something is off
+    #[arg(long)]
+    check_nccl: bool,
     /// print versions of shardplan-rank and libtorch
     #[arg(long, short = 'V', action = ArgAction::Version)]
     version: (),
@@ -149,6 +152,8 @@ pub enum Request {
     Batch(Arguments, PathBuf),
     /// To compare kernels with single operations.
     CheckKernels,
+    /// To have NCCL, or this library in its place, do in a world of one what ranks ask of it.
+    CheckNccl(Option<PathBuf>),
     /// To print this, which says what can be asked for.
     Help(String),
     /// The versions.
@@ -172,6 +177,9 @@ pub fn parse(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> anyhow
     };
     if typed.check_kernels {
         return Ok(Request::CheckKernels);
+    }
+    if typed.check_nccl {
+        return Ok(Request::CheckNccl(typed.nccl_library));
     }
     let paths = typed.batch.as_ref().map(|_| PathBuf::new());
     let one = Arguments {
@@ -285,6 +293,9 @@ mod tests {
         assert!(!text.contains("nccl-library"), "{text}");
         assert_eq!(parsed("-V").unwrap(), Request::Version);
         assert_eq!(parsed("--check-kernels --device cpu").unwrap(), Request::CheckKernels);
+        assert_eq!(parsed("--check-nccl").unwrap(), Request::CheckNccl(None));
+        let library = Some(PathBuf::from("l.so"));
+        assert_eq!(parsed("--check-nccl --nccl-library l.so").unwrap(), Request::CheckNccl(library));
         // The last word on a matter holds: a script may add to what it was given.
         let Request::Run(run) = parsed("--plan a --plan b --run-dir r --unmeasured on").unwrap() else {
             panic!("not a run")

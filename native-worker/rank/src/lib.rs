@@ -5,6 +5,7 @@
 
 pub mod arguments;
 pub mod check_kernels;
+pub mod check_nccl;
 mod checkpoint;
 pub mod collectives;
 mod device;

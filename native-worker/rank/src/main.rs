@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use shardplan_rank::arguments::{Arguments, Request, parse};
-use shardplan_rank::{WouldRepeat, check_kernels, notice, run, sys};
+use shardplan_rank::{WouldRepeat, check_kernels, check_nccl, notice, run, sys};
 
 fn main() -> ExitCode {
     // Before anything else touches libtorch.
@@ -28,19 +28,8 @@ fn main() -> ExitCode {
                 sys::torch_version()
             ));
         }
-        Request::CheckKernels => {
-            return match check_kernels::check() {
-                Ok(found) if found.within => print(&found.json),
-                Ok(found) => {
-                    print(&found.json);
-                    ExitCode::FAILURE
-                }
-                Err(error) => {
-                    eprintln!("shardplan-rank: {}", sys::first_lines(&format!("{error:#}")));
-                    ExitCode::FAILURE
-                }
-            };
-        }
+        Request::CheckKernels => return checked(check_kernels::check()),
+        Request::CheckNccl(library) => return checked(check_nccl::check(library.as_deref(), cuda)),
         Request::Run(arguments) => run::run(&arguments, cuda),
         Request::Batch(arguments, file) => batch(&arguments, &file, &cuda),
     };
@@ -65,6 +54,21 @@ fn batch(arguments: &Arguments, file: &Path, cuda: &Result<(), String>) -> anyho
         writeln!(std::io::stdout(), "done").context("saying that a run of the batch is done")?;
     }
     Ok(())
+}
+
+/// Prints what a check has found, which may be that it fails.
+fn checked(found: anyhow::Result<check_kernels::Found>) -> ExitCode {
+    match found {
+        Ok(found) if found.within => print(&found.json),
+        Ok(found) => {
+            print(&found.json);
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            notice(&sys::first_lines(&format!("{error:#}")));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn print(text: &str) -> ExitCode {

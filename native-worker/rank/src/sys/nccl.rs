@@ -212,6 +212,11 @@ impl Nccl {
         format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
     }
 
+    /// Whether it can revoke communicators, as NCCL 2.28.7 and newer can.
+    pub fn revokes(&self) -> bool {
+        self.revoke.is_some()
+    }
+
     /// Whether a call was taken: it may still go on.
     fn checked(&self, what: &str, code: c_int) -> anyhow::Result<()> {
         if code == 0 || code == IN_PROGRESS {
@@ -510,19 +515,21 @@ impl Communicator {
         unsafe { (self.nccl.functions.abort)(handle as Handle) };
     }
 
-    /// Frees it when its work is done. All members must; `patience` says for how long to wait for them.
-    pub fn free(&self, patience: Patience<'_>) {
+    /// Frees it when its work is done. All members must; `patience` says for how long to wait for them. One that can't be freed is
+    /// aborted. Whether it was freed.
+    pub fn free(&self, patience: Patience<'_>) -> bool {
         let finalized = self.using(|handle| {
             // SAFETY: the handle is live while the lock is held.
             self.nccl.checked("ncclCommFinalize", unsafe { (self.nccl.functions.finalize)(handle) })
         });
         if finalized.and_then(|()| self.settle("taking leave", patience)).is_err() {
-            return self.abort();
+            self.abort();
+            return false;
         }
-        if let Some(handle) = self.lock().take() {
-            // SAFETY: the handle is live and gone from the lock, so nobody uses it after.
-            unsafe { (self.nccl.functions.destroy)(handle as Handle) };
-        }
+        let Some(handle) = self.lock().take() else { return false };
+        // SAFETY: the handle is live and gone from the lock, so nobody uses it after.
+        let code = unsafe { (self.nccl.functions.destroy)(handle as Handle) };
+        self.nccl.checked("ncclCommDestroy", code).is_ok()
     }
 }
 

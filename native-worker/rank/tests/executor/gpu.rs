@@ -18,7 +18,7 @@ fn compile(command: &mut Command) {
 }
 
 /// The library with GPUs, CUDA's runtime and NCCL, compiled once.
-fn library() -> &'static str {
+pub fn library() -> &'static str {
     static BUILT: OnceLock<String> = OnceLock::new();
     BUILT.get_or_init(|| {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");

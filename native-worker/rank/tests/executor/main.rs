@@ -3,6 +3,7 @@
 mod activations;
 mod attention;
 mod bad_gpus;
+mod check_nccl;
 mod checkpoints;
 mod control;
 mod dcp;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::harness::{PATIENCE, Run, Start, free_port, set, tiny};
 
 /// The library, compiled once.
-fn library() -> &'static str {
+pub fn library() -> &'static str {
     static BUILT: OnceLock<String> = OnceLock::new();
     BUILT.get_or_init(|| {
         let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nccl/fake_nccl.c");

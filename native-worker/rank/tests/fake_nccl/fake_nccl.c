@@ -8,7 +8,7 @@
 // with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress. With $FAKE_GPU_FORGETS=default or side, that stream, or the others,
 // don't wait for events: what a program does that forgot to. $FAKE_GPU_DRIVER, _MODE, _GIB, _FREE, _MULTIPROCESSORS and
 // $FAKE_NCCL_VERSION are what a GPU, its driver and NCCL say of themselves. With $FAKE_NCCL_SLOW=N collectives and messages take N
-// milliseconds longer. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
+// milliseconds longer. With $FAKE_NCCL_WRONG=all_gather that fills nothing. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
 //
 // Linked with fake_gpu.cpp it is the GPU's streams, too, and says there what its work reads and writes.
 
@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6, IN_PROGRESS = 7, NOT_READY = 600 };
-enum { INT64 = 4, FLOAT = 7, DOUBLE = 8, BFLOAT16 = 9 };
+enum { INT64 = 4, HALF = 6, FLOAT = 7, DOUBLE = 8, BFLOAT16 = 9 };
 #define BOX_BYTES (64 * 1024)
 #define MAX_RANKS 16
 #define ID_BYTES 128
@@ -87,7 +87,7 @@ static size_t width(int type) {
   switch (type) {
     case INT64: case DOUBLE: return 8;
     case FLOAT: return 4;
-    case BFLOAT16: return 2;
+    case HALF: case BFLOAT16: return 2;
     default: return 1;
   }
 }
@@ -146,7 +146,7 @@ static uint16_t narrow(float value) {
   return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// Sums (or takes the largest of) the ranks' parts in rank order; bf16 in single precision, rounded once.
+// Sums (or takes the largest of) the ranks' parts in rank order; 16-bit types in single precision, rounded once.
 static void reduce(char** parts, int ranks, char* out, size_t count, int type, int largest) {
   for (size_t i = 0; i < count; ++i) {
     double d = 0;
@@ -157,11 +157,13 @@ static void reduce(char** parts, int ranks, char* out, size_t count, int type, i
       if (type == DOUBLE) MERGE(d, ((double*)parts[r])[i]);
       else if (type == FLOAT) MERGE(f, ((float*)parts[r])[i]);
       else if (type == BFLOAT16) MERGE(f, wide(((uint16_t*)parts[r])[i]));
+      else if (type == HALF) MERGE(f, (float)((_Float16*)parts[r])[i]);
       else MERGE(n, ((int64_t*)parts[r])[i]);
     }
     if (type == DOUBLE) ((double*)out)[i] = d;
     else if (type == FLOAT) ((float*)out)[i] = f;
     else if (type == BFLOAT16) ((uint16_t*)out)[i] = narrow(f);
+    else if (type == HALF) ((_Float16*)out)[i] = (_Float16)f;
     else ((int64_t*)out)[i] = n;
   }
 }
@@ -248,6 +250,7 @@ static void run(Work* w) {
       exchange(comm, transfers, count);
       return;
     case ALL_GATHER:
+      if (getenv("FAKE_NCCL_WRONG")) return;
       memmove(w->output + me * bytes, w->input, bytes);
       for (int r = 0; r < size; ++r) {
         if (r == me) continue;

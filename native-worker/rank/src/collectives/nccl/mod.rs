@@ -27,7 +27,7 @@ use parts::AllParts;
 use watch::{Pending, Watch};
 
 /// Element types that NCCL takes from us.
-const KINDS: [Kind; 5] = [Kind::Double, Kind::Float, Kind::BFloat16, Kind::Half, Kind::Int64];
+pub const KINDS: [Kind; 5] = [Kind::Double, Kind::Float, Kind::BFloat16, Kind::Half, Kind::Int64];
 
 /// Two members that send each other messages.
 struct Lane {
