@@ -58,6 +58,34 @@ pub struct Gpu {
     pub ecc: Option<bool>,
     /// Whether it is split into MIG instances, which processes see instead of it.
     pub mig: bool,
+    /// Those instances, as NVML numbers them.
+    pub instances: Vec<Instance>,
+    /// Who may compute on it; none where it does not say.
+    pub compute_mode: Option<ComputeMode>,
+}
+
+/// A MIG instance: a compute instance of a GPU instance, which is a part of a GPU with memory of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Instance {
+    /// Such as `MIG-9f51...`; from drivers before 470 `MIG-GPU-4d7c.../1/0`, with the numbers of GPU and compute instance.
+    pub uuid: String,
+    /// Such as `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
+    pub name: String,
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+}
+
+/// Who may compute on a GPU (`nvmlComputeMode_t` in nvml.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComputeMode {
+    /// Anybody.
+    Default,
+    /// One process at a time.
+    ExclusiveProcess,
+    /// Nobody.
+    Prohibited,
 }
 
 /// A PCIe link.
@@ -178,6 +206,5 @@ pub fn visible_here() -> Option<(Vec<Gpu>, Driver)> {
     let variable = |name: &str| std::env::var(name).ok();
     let (devices, order) = (variable("CUDA_VISIBLE_DEVICES"), variable("CUDA_DEVICE_ORDER"));
     let seen = visible(devices.as_deref(), order.as_deref(), &all);
-    let gpus = seen.indices.iter().filter_map(|index| all.iter().find(|gpu| gpu.index == *index).cloned());
-    Some((gpus.collect(), driver))
+    Some((seen.gpus(&all), driver))
 }

@@ -8,7 +8,7 @@ use planner::units::Bytes;
 use super::{Check, absent, doubtful, missing, ok};
 use crate::probe::Torch;
 use crate::probe::facts::{Facts, Machine};
-use crate::probe::gpu::{Gpu, GpuError};
+use crate::probe::gpu::{ComputeMode, Gpu, GpuError};
 
 /// Memory in use by others that an idle GPU does not have, in bytes.
 const IN_USE: u64 = 1 << 30;
@@ -61,16 +61,55 @@ pub fn gpus(facts: &Facts, checks: &mut Vec<Check>) {
         }
     }
     one_by_one(&machine.gpus, checks);
+    modes(machine, checks);
+}
+
+/// Who may compute on the GPUs that are seen.
+fn modes(machine: &Machine, checks: &mut Vec<Check>) {
+    let of = |wanted: ComputeMode| -> Vec<String> {
+        let seen = machine.gpus.iter().filter(|gpu| machine.visible.indices.contains(&gpu.index));
+        seen.filter(|gpu| gpu.compute_mode == Some(wanted)).map(|gpu| gpu.index.to_string()).collect()
+    };
+    let exclusive = of(ComputeMode::ExclusiveProcess);
+    if !exclusive.is_empty() {
+        checks.push(doubtful(
+            "gpu",
+            format!(
+                "in compute mode Exclusive_Process one process at a time has a GPU, so ranks can't share one (--ranks-per-gpu): GPU {}",
+                exclusive.join(", ")
+            ),
+            "start one rank per GPU, or have the mode set back: nvidia-smi -c DEFAULT",
+        ));
+    }
+    let prohibited = of(ComputeMode::Prohibited);
+    if !prohibited.is_empty() {
+        let sentence = format!(
+            "in compute mode Prohibited nobody computes on a GPU, and ranks there fail: GPU {}; have the mode set back (nvidia-smi -c DEFAULT), or leave it out of CUDA_VISIBLE_DEVICES",
+            prohibited.join(", ")
+        );
+        checks.push(missing("gpu", &sentence));
+    }
 }
 
 fn one_by_one(gpus: &[Gpu], checks: &mut Vec<Check>) {
     for gpu in gpus {
         if gpu.mig {
-            checks.push(doubtful(
-                "gpu",
-                format!("GPU {} is split into MIG instances, between which NCCL does not run", gpu.index),
-                "use whole GPUs, or one rank per job",
-            ));
+            let names: Vec<&str> = gpu.instances.iter().map(|instance| instance.uuid.as_str()).collect();
+            let (instances, fix) = if names.is_empty() {
+                (
+                    "none of its instances is there, so CUDA does not show it".to_owned(),
+                    "have instances made (nvidia-smi mig -cgi PROFILE -C), or MIG switched off (nvidia-smi -mig 0)",
+                )
+            } else {
+                (
+                    format!(
+                        "a process sees one instance, and NCCL does not run between them: {}",
+                        names.join(", ")
+                    ),
+                    "use whole GPUs, or one rank per job with CUDA_VISIBLE_DEVICES set to an instance's name",
+                )
+            };
+            checks.push(doubtful("gpu", format!("GPU {} is split by MIG; {instances}", gpu.index), fix));
         }
         if gpu.ecc == Some(false) {
             checks.push(doubtful(
@@ -105,9 +144,37 @@ fn kinds(gpus: &[Gpu]) -> String {
 
 /// What `CUDA_VISIBLE_DEVICES` makes of them.
 fn hidden(facts: &Facts, machine: &Machine, checks: &mut Vec<Check>) {
-    let Some(variable) = facts.variables.get("CUDA_VISIBLE_DEVICES") else { return };
     let (seen, all) = (machine.visible.indices.len(), machine.gpus.len());
-    if !machine.visible.unknown.is_empty() {
+    let unknown = machine.visible.unknown.first();
+    let variable = facts.variables.get("CUDA_VISIBLE_DEVICES");
+    if let Some(instance) = &machine.visible.instance {
+        let bytes = Bytes(instance.memory_bytes).gib();
+        let what = format!("CUDA shows {}, {bytes:.1} GiB ({})", instance.name, instance.uuid);
+        let alone = match variable {
+            None => all == 1,
+            Some(variable) => !variable.contains(','),
+        };
+        checks.push(if alone {
+            ok("gpu", what)
+        } else {
+            doubtful(
+                "gpu",
+                format!(
+                    "{what} alone, and nothing beside it: a process sees one MIG instance, or whole GPUs"
+                ),
+                "set CUDA_VISIBLE_DEVICES to one instance, or to GPUs that are not split",
+            )
+        });
+        return;
+    }
+    let Some(variable) = variable else { return certain(machine, checks) };
+    if let Some(entry) = unknown.filter(|entry| entry.starts_with("MIG-")) {
+        checks.push(doubtful(
+            "gpu",
+            format!("CUDA_VISIBLE_DEVICES is {variable:?}, and no MIG instance of this machine is {entry}; CUDA sees {seen}"),
+            "set it to an instance as nvidia-smi -L lists it (MIG- and its UUID; GPU and numbers name it for drivers before 470 alone), or have instances made",
+        ));
+    } else if !machine.visible.unknown.is_empty() {
         checks.push(doubtful(
             "gpu",
             format!(
@@ -125,6 +192,11 @@ fn hidden(facts: &Facts, machine: &Machine, checks: &mut Vec<Check>) {
     } else if seen < all {
         checks.push(ok("gpu", format!("CUDA_VISIBLE_DEVICES shows {seen} of {all} GPUs")));
     }
+    certain(machine, checks);
+}
+
+/// Whether CUDA counts them as NVML does.
+fn certain(machine: &Machine, checks: &mut Vec<Check>) {
     if !machine.visible.certain {
         checks.push(doubtful(
             "gpu",

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use super::{Check, State, checks};
 use crate::probe::fabric::Port;
 use crate::probe::facts::{Facts, SLURM, machine_of};
-use crate::probe::gpu::{Driver, Gpu, GpuError, PcieLink, Reading, Recorded, Recording};
+use crate::probe::gpu::{
+    ComputeMode, Driver, Gpu, GpuError, Instance, PcieLink, Reading, Recorded, Recording,
+};
 use crate::probe::storage::mounts;
 use crate::probe::{Interpreter, RankBinary, Torch};
 
@@ -22,7 +24,8 @@ fn gpu(index: u32) -> Gpu {
         pcie: Some(PcieLink { generation: 5, width: 16, max_generation: 5, max_width: 16 }),
         power_limit_milliwatts: Some(700_000),
         ecc: Some(true),
-        mig: false,
+        compute_mode: Some(ComputeMode::Default),
+        ..Gpu::default()
     }
 }
 
@@ -235,6 +238,62 @@ fn hidden_gpus() {
     insta::assert_snapshot!(hidden("", false), @r#"Doubtful gpu: CUDA_VISIBLE_DEVICES is "" and hides all 8 GPUs -> unset it to use them"#);
     insta::assert_snapshot!(hidden("0,8", false), @r#"Doubtful gpu: CUDA_VISIBLE_DEVICES is "0,8", and names no GPU of this machine from 8 on; CUDA sees 1 -> set it to numbers or UUIDs that nvidia-smi -L lists, or unset it"#);
     assert!(hidden("0,1", true).contains("CUDA numbers the fastest first"));
+}
+
+#[test]
+fn instances_of_a_gpu() {
+    let shown = |devices: Option<&str>| {
+        let mut recording = recording();
+        recording.gpus[6].mig = true;
+        recording.gpus[6].instances = ["MIG-a1", "MIG-b2"]
+            .map(|uuid| Instance {
+                uuid: uuid.into(),
+                name: "NVIDIA H100 80GB HBM3 MIG 1g.10gb".into(),
+                memory_bytes: 10_401_873_920,
+            })
+            .into();
+        let facts = changed(|facts| {
+            facts.gpus = Some(machine_of(&mut Recorded::new(recording), devices, None));
+            facts.variables.extend(devices.map(|devices| ("CUDA_VISIBLE_DEVICES".into(), devices.into())));
+        });
+        news(&facts)
+    };
+    insta::assert_snapshot!(shown(None), @r"
+    Doubtful gpu: CUDA shows NVIDIA H100 80GB HBM3 MIG 1g.10gb, 9.7 GiB (MIG-a1) alone, and nothing beside it: a process sees one MIG instance, or whole GPUs -> set CUDA_VISIBLE_DEVICES to one instance, or to GPUs that are not split
+    Doubtful gpu: GPU 6 is split by MIG; a process sees one instance, and NCCL does not run between them: MIG-a1, MIG-b2 -> use whole GPUs, or one rank per job with CUDA_VISIBLE_DEVICES set to an instance's name
+    ");
+    insta::assert_snapshot!(shown(Some("MIG-b2")), @r"
+    Ok gpu: CUDA shows NVIDIA H100 80GB HBM3 MIG 1g.10gb, 9.7 GiB (MIG-b2)
+    Doubtful gpu: GPU 6 is split by MIG; a process sees one instance, and NCCL does not run between them: MIG-a1, MIG-b2 -> use whole GPUs, or one rank per job with CUDA_VISIBLE_DEVICES set to an instance's name
+    ");
+    insta::assert_snapshot!(shown(Some("MIG-b2,MIG-a1")), @r"
+    Doubtful gpu: CUDA shows NVIDIA H100 80GB HBM3 MIG 1g.10gb, 9.7 GiB (MIG-b2) alone, and nothing beside it: a process sees one MIG instance, or whole GPUs -> set CUDA_VISIBLE_DEVICES to one instance, or to GPUs that are not split
+    Doubtful gpu: GPU 6 is split by MIG; a process sees one instance, and NCCL does not run between them: MIG-a1, MIG-b2 -> use whole GPUs, or one rank per job with CUDA_VISIBLE_DEVICES set to an instance's name
+    ");
+    insta::assert_snapshot!(shown(Some("MIG-GPU-0006/1/0")), @r#"
+    Doubtful gpu: CUDA_VISIBLE_DEVICES is "MIG-GPU-0006/1/0", and no MIG instance of this machine is MIG-GPU-0006/1/0; CUDA sees 0 -> set it to an instance as nvidia-smi -L lists it (MIG- and its UUID; GPU and numbers name it for drivers before 470 alone), or have instances made
+    Doubtful gpu: GPU 6 is split by MIG; a process sees one instance, and NCCL does not run between them: MIG-a1, MIG-b2 -> use whole GPUs, or one rank per job with CUDA_VISIBLE_DEVICES set to an instance's name
+    "#);
+}
+
+#[test]
+fn modes_in_which_not_everybody_computes() {
+    let facts = with_gpus(|recording| {
+        recording.gpus[0].compute_mode = Some(ComputeMode::ExclusiveProcess);
+        recording.gpus[1].compute_mode = Some(ComputeMode::ExclusiveProcess);
+        recording.gpus[2].compute_mode = Some(ComputeMode::Prohibited);
+    });
+    insta::assert_snapshot!(news(&facts), @r"
+    Doubtful gpu: in compute mode Exclusive_Process one process at a time has a GPU, so ranks can't share one (--ranks-per-gpu): GPU 0, 1 -> start one rank per GPU, or have the mode set back: nvidia-smi -c DEFAULT
+    Missing gpu: in compute mode Prohibited nobody computes on a GPU, and ranks there fail: GPU 2 -> have the mode set back (nvidia-smi -c DEFAULT), or leave it out of CUDA_VISIBLE_DEVICES
+    ");
+    // What is hidden is in nobody's way.
+    let hidden = changed(|facts| {
+        let mut recording = recording();
+        recording.gpus[2].compute_mode = Some(ComputeMode::Prohibited);
+        facts.gpus = Some(machine_of(&mut Recorded::new(recording), Some("0,1"), None));
+    });
+    assert!(!news(&hidden).contains("Prohibited"));
 }
 
 #[test]

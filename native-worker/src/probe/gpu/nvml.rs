@@ -14,12 +14,14 @@ use nvml_wrapper::event::EventSet;
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
 
-use super::{Driver, Gpu, GpuError, GpuLibrary, PcieLink, Reading, Xid};
+use super::{ComputeMode, Driver, Gpu, GpuError, GpuLibrary, Instance, PcieLink, Reading, Xid};
 
 /// The most NVLinks that any GPU has (`NVML_NVLINK_MAX_LINKS` in nvml.h).
 const MAX_NVLINKS: u32 = 18;
 /// The most GPUs that are asked for; a number from a broken driver must not keep us busy.
 const MAX_GPUS: u32 = 256;
+/// The most MIG instances of a GPU that are asked for; there are 7 at most today.
+const MAX_INSTANCES: u32 = 64;
 /// The most Xids that are taken at once.
 const MAX_XIDS: usize = 64;
 /// PCIe throughput comes in KiB per second, NVLink's in MiB per second (nvml.h).
@@ -207,5 +209,25 @@ fn describe(index: u32, device: &Device<'_>) -> Gpu {
         power_limit_milliwatts: device.enforced_power_limit().ok(),
         ecc: device.is_ecc_enabled().ok().map(|ecc| ecc.currently_enabled),
         mig: device.mig_mode().is_ok_and(|mode| mode.current == 1),
+        instances: instances(device),
+        compute_mode: device.compute_mode().ok().map(|mode| match mode {
+            nvml_wrapper::enum_wrappers::device::ComputeMode::Default => ComputeMode::Default,
+            nvml_wrapper::enum_wrappers::device::ComputeMode::Prohibited => ComputeMode::Prohibited,
+            // One thread of one process is what drivers have given up.
+            _ => ComputeMode::ExclusiveProcess,
+        }),
     }
+}
+
+/// A GPU's MIG instances; some of their numbers are free.
+fn instances(device: &Device<'_>) -> Vec<Instance> {
+    let most = device.mig_device_count().unwrap_or(0).min(MAX_INSTANCES);
+    let found = (0..most).filter_map(|number| device.mig_device_by_index(number).ok());
+    found
+        .map(|instance| Instance {
+            uuid: instance.uuid().unwrap_or_default(),
+            name: instance.name().unwrap_or_default(),
+            memory_bytes: instance.memory_info().map_or(0, |memory| memory.total),
+        })
+        .collect()
 }
