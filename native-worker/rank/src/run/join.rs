@@ -110,7 +110,8 @@ pub(super) fn joined(
     result
 }
 
-/// Ends the process where the rank's own thread does not: it computes for long, or hangs.
+/// Ends the process where the rank's own thread does not: it computes for long, or hangs. Nothing is run that libraries have
+/// left to be done at the end, for a library is what may hang, there too.
 pub(super) fn last_resort(log: &Arc<Log>) -> LastResort {
     // Threads that outlive the run must not keep its log open.
     let log = Arc::downgrade(log);
@@ -119,6 +120,6 @@ pub(super) fn last_resort(log: &Arc<Log>) -> LastResort {
             log::end(&log, Outcome::Failed, reason);
         }
         notice(reason);
-        std::process::exit(1);
+        sys::end_process(1);
     })
 }

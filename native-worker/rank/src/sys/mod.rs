@@ -1,4 +1,4 @@
-//! The only unsafe code of the workspace: what tch does not wrap. Signals, the allocator hook, gradients seeded with
+//! The only unsafe code of the workspace: what tch does not wrap. Signals, the end of the process, the allocator hook, gradients seeded with
 //! tensors, fused kernels, opening libtorch_cuda, the CUDA runtime and NCCL, the bytes of a CPU tensor.
 #![allow(unsafe_code)]
 
@@ -21,10 +21,17 @@ pub use kernels::{
 pub use library::{open_cuda_if_visible, torch_version};
 pub use storage::{empty_storage, fill_storage, storage_bytes, swap_storage};
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
 unsafe extern "C" {
     fn shardplan_free(text: *mut c_char);
+    fn _exit(status: c_int) -> !;
+}
+
+/// Ends the process at once, without what libraries have left to be done at its end.
+pub fn end_process(status: u8) -> ! {
+    // SAFETY: takes a number, and does not return.
+    unsafe { _exit(c_int::from(status)) }
 }
 
 /// Takes a message that the shim allocated; none for null.

@@ -4,7 +4,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -97,9 +98,13 @@ pub struct Nccl {
 
 /// A communicator, until it is aborted or freed. Its handle is used under a lock, so that no call can meet an abort by
 /// another thread.
+///
+/// One that is dropped before is left to the end of the process. Only a rank that fails drops one so, in the middle of
+/// connecting; an abort there could hang before the others have heard of the failure.
 pub struct Communicator {
     nccl: Arc<Nccl>,
     handle: Mutex<Option<usize>>,
+    revoked: AtomicBool,
 }
 
 /// How a communicator is.
@@ -457,7 +462,11 @@ impl Nccl {
 
 impl Communicator {
     fn of(nccl: &Arc<Nccl>, handle: Handle) -> Communicator {
-        Communicator { nccl: nccl.clone(), handle: Mutex::new(Some(handle as usize)) }
+        Communicator {
+            nccl: nccl.clone(),
+            handle: Mutex::new(Some(handle as usize)),
+            revoked: AtomicBool::new(false),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<usize>> {
@@ -470,9 +479,13 @@ impl Communicator {
         call(handle.context("this rank has left the group: it was aborted")? as Handle)
     }
 
-    /// How it is now; one that is gone has failed.
+    /// How it is now; one that is gone has failed, and one that another thread calls is in progress: that call may hang.
     pub fn state(&self) -> State {
-        let handle = self.lock();
+        let handle = match self.handle.try_lock() {
+            Ok(handle) => handle,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return State::InProgress,
+        };
         let Some(handle) = *handle else { return State::Failed("it was aborted".to_owned()) };
         let mut code = 0;
         // SAFETY: the handle is live while the lock is held; fills one number.
@@ -502,16 +515,21 @@ impl Communicator {
         }
     }
 
+    /// Ends what it does, where NCCL can, and leaves it to be aborted. Any thread may; the first time counts.
+    pub fn revoke(&self) {
+        let Some(revoke) = self.nccl.revoke else { return };
+        let handle = self.lock();
+        let Some(handle) = handle.filter(|_| !self.revoked.swap(true, Relaxed)) else { return };
+        // SAFETY: the handle is live, and nobody else uses it while the lock is held. What it answers changes nothing: the
+        // abort follows.
+        unsafe { revoke(handle as Handle, 0) };
+    }
+
     /// Ends what it does, and frees it. Any thread may.
     pub fn abort(&self) {
-        let mut handle = self.lock();
-        let Some(handle) = handle.take() else { return };
-        if let Some(revoke) = self.nccl.revoke {
-            // SAFETY: the handle is live, and nobody else uses it while the lock is held. What it answers changes nothing:
-            // the abort follows.
-            unsafe { revoke(handle as Handle, 0) };
-        }
-        // SAFETY: as above; the handle is gone from the lock, so nobody uses it after.
+        self.revoke();
+        let Some(handle) = self.lock().take() else { return };
+        // SAFETY: the handle is live and gone from the lock, so nobody else uses it, nor waits for this call.
         unsafe { (self.nccl.functions.abort)(handle as Handle) };
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -350,6 +350,44 @@ fn what_nccl_reports_later_ends_all_ranks() {
     let pids = pids(&run, 2);
     let expected = ["NCCL failed in ", "on rank 1: remote process exited"];
     check_failed(&mut run, &pids, None, PATIENCE, &expected);
+}
+
+/// Rank 1 fails, and what its NCCL then does hangs: all ranks end soon, with the reason, and every communicator is told to end.
+#[track_caller]
+fn check_hanging(hangs: &str, told: &[&str]) {
+    let mut run = start(&endless(4, 2), &[], &[("FAKE_NCCL_FAIL_AFTER", "60"), ("FAKE_NCCL_HANGS", hangs)]);
+    let pids = pids(&run, 4);
+    let begin = Instant::now();
+    let finished = run.finish(PATIENCE);
+    // The ranks' lease: until then a launcher that is asked to end a run waits for them.
+    assert!(begin.elapsed() < run_folder::LEASE, "{hangs}: {:?}", begin.elapsed());
+    for (rank, finished) in finished.iter().enumerate() {
+        let (outcome, reason) = run.ended(rank);
+        let expected = "on rank 1: remote process exited";
+        assert!(!finished.success && finished.stderr.contains(expected), "{hangs}: {}", finished.stderr);
+        assert!(outcome == Outcome::Failed && reason.contains(expected), "{hangs}, rank {rank}: {reason}");
+    }
+    let calls = calls(&run, pids[1]);
+    let of = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
+    assert!(of("init") + of("split") > 1);
+    for name in told {
+        assert_eq!(of(name), of("init") + of("split"), "{hangs}: {name}");
+    }
+}
+
+#[test]
+fn an_abort_that_hangs_ends_the_process_and_keeps_no_other_from_its_turn() {
+    check_hanging("abort", &["revoke", "abort"]);
+    // The lock of that one is held, so its abort is not called.
+    check_hanging("revoke", &["revoke"]);
+    check_hanging("exit", &["revoke", "abort"]);
+}
+
+#[test]
+fn a_gpu_that_is_lost_is_the_reason() {
+    let mut run = start(&endless(2, 1), &[], &[("FAKE_GPU_LOST_AFTER", "60")]);
+    let pids = pids(&run, 2);
+    check_failed(&mut run, &pids, None, PATIENCE, &["rank 1: the GPU failed", "(CUDA error 719)"]);
 }
 
 #[test]

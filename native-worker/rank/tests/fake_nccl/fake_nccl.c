@@ -8,7 +8,8 @@
 // with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress. With $FAKE_GPU_FORGETS=default or side, that stream, or the others,
 // don't wait for events: what a program does that forgot to. $FAKE_GPU_DRIVER, _MODE, _GIB, _FREE, _MULTIPROCESSORS and
 // $FAKE_NCCL_VERSION are what a GPU, its driver and NCCL say of themselves. With $FAKE_NCCL_SLOW=N collectives and messages take N
-// milliseconds longer. With $FAKE_NCCL_WRONG=all_gather that fills nothing. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
+// milliseconds longer. With $FAKE_NCCL_HANGS=abort, revoke or exit, that of the first part of all ranks, or the end of the process,
+// never returns. With $FAKE_GPU_LOST_AFTER=N the GPU is lost after N operations. With $FAKE_NCCL_WRONG=all_gather that fills nothing. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
 //
 // Linked with fake_gpu.cpp it is the GPU's streams, too, and says there what its work reads and writes.
 
@@ -52,7 +53,7 @@ typedef struct Comm {
   char name[ID_BYTES];
 } Comm;
 
-static _Atomic int communicators, operations;
+static _Atomic int communicators, operations, given_to_gpu;
 
 typedef struct { const char* begin; size_t bytes; int writes; } Range;
 // Of fake_gpu.cpp, where that is there.
@@ -214,6 +215,7 @@ static void run(Work* w) {
     while (w->event->reached < w->generation) usleep(20);
     return;
   }
+  if (getenv("FAKE_GPU_LOST_AFTER")) ++given_to_gpu;
   const char* limit = getenv("FAKE_NCCL_FAIL_AFTER");
   if (limit && atomic_fetch_add(&operations, 1) >= atoi(limit)) {
     while (!comm->aborted) usleep(1000);
@@ -333,7 +335,7 @@ static long setting(const char* name, long otherwise) {
   return text ? atol(text) : otherwise;
 }
 
-enum { INSUFFICIENT_DRIVER = 35, UNAVAILABLE = 46, RUNTIME = 13000 };
+enum { INSUFFICIENT_DRIVER = 35, UNAVAILABLE = 46, LAUNCH_FAILURE = 719, RUNTIME = 13000 };
 
 int cudaDriverGetVersion(int* version) { *version = (int)setting("FAKE_GPU_DRIVER", RUNTIME); return 0; }
 int cudaRuntimeGetVersion(int* version) { *version = RUNTIME; return 0; }
@@ -387,8 +389,14 @@ int cudaStreamWaitEvent(void* stream, void* event, unsigned flags) {
   return 0;
 }
 
+static int is_lost(void) {
+  const char* limit = getenv("FAKE_GPU_LOST_AFTER");
+  return limit && given_to_gpu > atoi(limit);
+}
+
 int cudaEventQuery(void* event) {
   Event* e = event;
+  if (is_lost()) return LAUNCH_FAILURE;
   if (e->reached < e->recorded) return NOT_READY;
   if (gpu_seen) gpu_seen(event);
   return 0;
@@ -517,9 +525,17 @@ int ncclCommFinalize(void* handle) {
   return SUCCESS;
 }
 
+static void hang(const char* where) {
+  const char* hangs = getenv("FAKE_NCCL_HANGS");
+  while (hangs && strcmp(hangs, where) == 0) pause();
+}
+
+__attribute__((destructor)) static void at_exit(void) { hang("exit"); }
+
 int ncclCommRevoke(void* handle, int flags) {
   Comm* comm = handle;
   fake_say("revoke %d\n", comm->number);
+  if (comm->number == 1) hang("revoke");
   comm->aborted = 1;
   return flags == 0 ? IN_PROGRESS : INVALID_ARGUMENT;
 }
@@ -527,6 +543,7 @@ int ncclCommRevoke(void* handle, int flags) {
 int ncclCommAbort(void* handle) {
   Comm* comm = handle;
   fake_say("abort %d\n", comm->number);
+  if (comm->number == 1) hang("abort");
   comm->aborted = 1;
   return 0;
 }

@@ -38,7 +38,7 @@ pub struct Meeting {
     pub key: Option<Key>,
     /// How long a rank waits for another, when joining and in a collective.
     pub timeout: Duration,
-    /// Called when a peer is gone and this rank's own thread did not end the process soon after.
+    /// Called when the run has failed and this rank's own thread did not end the process soon after.
     pub last_resort: Option<LastResort>,
 }
 

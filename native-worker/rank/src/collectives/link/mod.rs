@@ -25,11 +25,8 @@ const WRITE_PATIENCE: Duration = Duration::from_millis(200);
 /// What a reader asks the system for at once; larger frames are read where they stay.
 const READ_BYTES: usize = 32 * 1024;
 
-/// Called when a failure was seen but the rank's own thread did not end the process soon after.
+/// Called with the reason when the run has failed but the rank's own thread did not end the process soon after.
 pub type LastResort = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// How long the rank's own thread may take to notice a failure, in the middle of a long computation.
-const LAST_RESORT_AFTER: Duration = Duration::from_secs(5);
 
 /// A machine that went away sends no end of the connection; the kernel asks it after this silence, ...
 const SILENCE: Duration = Duration::from_secs(2);
@@ -79,25 +76,24 @@ impl Link {
         let read = move || {
             // Header and bytes of a small frame come in one call.
             let mut reading = BufReader::with_capacity(READ_BYTES, &ours.stream);
-            let first = ours.read_all(&mut reading, &network);
-            if first && let Some(last_resort) = network.last_resort() {
-                std::thread::sleep(LAST_RESORT_AFTER);
-                last_resort(&network.board.failure().unwrap_or_default());
-            }
+            ours.read_all(&mut reading, &network);
         };
         std::thread::Builder::new().name(format!("link-{}", link.peer.rank)).spawn(read)?;
         Ok(link)
     }
 
-    /// Reads until the link ends; whether its end was the run's first failure.
-    fn read_all(&self, reading: &mut impl Read, network: &Network) -> bool {
+    /// Reads until the link ends, and notes how.
+    fn read_all(&self, reading: &mut impl Read, network: &Network) {
         let (peer, board) = (self.peer.rank, &network.board);
         let mut goodbye = false;
         loop {
             match frame::read(reading) {
                 Ok(frame) => match frame.kind {
                     Kind::Data | Kind::Message | Kind::Control => board.put(peer, frame),
-                    Kind::Abort => return network.fail(&String::from_utf8_lossy(&frame.payload)),
+                    Kind::Abort => {
+                        network.fail(&String::from_utf8_lossy(&frame.payload));
+                        return;
+                    }
                     Kind::Goodbye => {
                         goodbye = true;
                         // Of several links between two ranks each sends on one; what comes there comes before.
@@ -108,8 +104,11 @@ impl Link {
                     Kind::Query => network.question(frame.place),
                     Kind::Answer => network.answer(frame.place, &frame.payload),
                 },
-                Err(_) if goodbye => return false,
-                Err(error) => return network.fail(&self.gone(&error)),
+                Err(_) if goodbye => return,
+                Err(error) => {
+                    network.fail(&self.gone(&error));
+                    return;
+                }
             }
         }
     }

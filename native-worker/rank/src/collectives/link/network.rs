@@ -12,6 +12,10 @@ use super::frame::{Kind, Place};
 use super::roster::Roster;
 use super::{LastResort, Link};
 
+/// How long the rank's own thread may take to notice a failure, in the middle of a long computation, and to end the process,
+/// which a GPU or NCCL may keep it from.
+const LAST_RESORT_AFTER: Duration = Duration::from_secs(5);
+
 /// How long telling all neighbours something may take where they take nothing.
 const TELLING: Duration = Duration::from_millis(500);
 /// The same for handing on a question or an answer.
@@ -57,11 +61,6 @@ impl Network {
 
     fn lock(&self) -> MutexGuard<'_, Links> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is called when a failure was seen and the process has not ended soon after.
-    pub fn last_resort(&self) -> Option<&LastResort> {
-        self.last_resort.as_ref()
     }
 
     /// Where all ranks are, once that is known.
@@ -146,6 +145,7 @@ impl Network {
     pub fn fail(&self, reason: &str) -> bool {
         let first = self.board.fail(reason);
         if first {
+            self.arm_last_resort(reason);
             let deadline = Instant::now() + TELLING;
             for (link, _) in self.all() {
                 self.tell(&link, Kind::Abort, Place::default(), reason, deadline);
@@ -156,6 +156,19 @@ impl Network {
             self.await_told();
         }
         first
+    }
+
+    /// Has the process end soon, whatever keeps the rank's own thread: a failure is noted here alone, and only the first, by
+    /// whichever thread, so this happens once.
+    fn arm_last_resort(&self, reason: &str) {
+        let Some(last_resort) = self.last_resort.clone() else { return };
+        let reason = reason.to_owned();
+        let wait = move || {
+            std::thread::sleep(LAST_RESORT_AFTER);
+            last_resort(&reason);
+        };
+        // Without threads nothing more can be done than the rank's own thread does.
+        let _ = std::thread::Builder::new().name("last-resort".to_owned()).spawn(wait);
     }
 
     /// Waits while another thread tells the neighbours of a failure.

@@ -195,7 +195,8 @@ impl NcclCollectives {
         let mut flights = self.flights.borrow_mut();
         let mut left = VecDeque::with_capacity(flights.len());
         while let Some((beside, flight)) = flights.pop_front() {
-            if !flight.span().done()? {
+            // All ranks end with it, so it says whose GPU.
+            if !flight.span().done().with_context(|| format!("rank {}", self.host.rank()))? {
                 left.push_back((beside, flight));
             }
         }

@@ -14,6 +14,10 @@ use crate::sys::nccl::{Communicator, State};
 /// How often the watch looks.
 const EVERY: Duration = Duration::from_millis(50);
 
+/// How long the end of a communicator is waited for before the next one's turn. One that hangs, in NCCL or in a call that it
+/// was given before, keeps none of the others from ending.
+const EACH: Duration = Duration::from_millis(500);
+
 /// Work under way.
 pub struct Pending {
     /// In words.
@@ -34,6 +38,8 @@ struct Shared {
     pending: Mutex<VecDeque<Pending>>,
     communicators: Vec<Arc<Communicator>>,
     ended: AtomicBool,
+    /// Held while communicators are aborted: who comes second returns when that is done.
+    aborting: Mutex<()>,
 }
 
 /// A thread that watches.
@@ -57,8 +63,12 @@ impl Watch {
     /// # Errors
     /// When the system has no more threads.
     pub fn start(control: Control, communicators: Vec<Arc<Communicator>>) -> anyhow::Result<Watch> {
-        let shared =
-            Arc::new(Shared { pending: Mutex::default(), communicators, ended: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            pending: Mutex::default(),
+            communicators,
+            ended: AtomicBool::new(false),
+            aborting: Mutex::default(),
+        });
         let (ours, links) = (shared.clone(), control.clone());
         std::thread::Builder::new().name("nccl-watch".to_owned()).spawn(move || {
             while !ours.ended.load(Relaxed) {
@@ -110,8 +120,28 @@ impl Drop for Watch {
     }
 }
 
+/// Revokes all communicators and then aborts them, in the order in which they can be freed.
 fn abort_all(shared: &Shared) {
-    shared.communicators.iter().for_each(|communicator| communicator.abort());
+    let _aborting = lock(&shared.aborting);
+    each(shared, Communicator::revoke);
+    each(shared, Communicator::abort);
+}
+
+/// Does it to each communicator on a thread of its own, one after the other unless it hangs.
+fn each(shared: &Shared, end: fn(&Communicator)) {
+    for communicator in &shared.communicators {
+        let ours = communicator.clone();
+        let (done, is_done) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name("nccl-abort".to_owned()).spawn(move || {
+            end(&ours);
+            let _ = done.send(());
+        });
+        match thread {
+            Ok(_) => drop(is_done.recv_timeout(EACH)),
+            // Without threads it is done here, and may hang.
+            Err(_) => end(communicator),
+        }
+    }
 }
 
 /// What is wrong, if something is.
