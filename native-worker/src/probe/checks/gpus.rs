@@ -19,11 +19,19 @@ pub fn gpus(facts: &Facts, checks: &mut Vec<Check>) {
         Some(Ok(machine)) => machine,
         Some(Err(GpuError::Broken(sentence))) => return checks.push(missing("gpu", sentence)),
         Some(Err(GpuError::NoDriver(_))) | None => {
-            return checks.push(absent("gpu", "no NVIDIA GPU is visible, so ranks run on the CPU", ""));
+            return checks.push(absent(
+                "gpu",
+                "no NVIDIA GPU is visible, so only plans of CPU processes run here",
+                "",
+            ));
         }
     };
     if machine.gpus.is_empty() {
-        return checks.push(absent("gpu", "the driver shows no GPU, so ranks run on the CPU", ""));
+        return checks.push(absent(
+            "gpu",
+            "the driver shows no GPU, so only plans of CPU processes run here",
+            "",
+        ));
     }
     checks.push(ok("gpu", kinds(&machine.gpus)));
     hidden(facts, machine, checks);
