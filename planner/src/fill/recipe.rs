@@ -228,6 +228,14 @@ fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
             }));
         }
     }
+    if !recipe.precision_aware && recipe.masters.is_some() {
+        // Its moments are kept alike, which needs no word.
+        facts.push((
+            "training.optimizer.master_dtype",
+            recipe.masters.map(Dtype::name).into(),
+            |file, recipe| plain_adam(file) && put(&mut file.optimizer.master_dtype, recipe.masters),
+        ));
+    }
     if recipe.low_gather {
         facts.push(("training.fp8_param_gather", true.into(), |file, _| {
             file.optimizer.distributed != Some(false) && put(&mut file.fp8_param_gather, Some(true))
@@ -278,6 +286,11 @@ pub(crate) fn take_back(file: &mut TrainingFile, set: &[&'static str]) {
                 (optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype) =
                     (None, None, None);
             }
+            "training.optimizer.master_dtype" => {
+                let optimizer = &mut file.optimizer;
+                (optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype) =
+                    (None, None, None);
+            }
             "training.fp8_param_gather" => file.fp8_param_gather = None,
             "training.bf16_first_layers" => file.bf16_first_layers = None,
             "training.bf16_last_layers" => file.bf16_last_layers = None,
@@ -308,20 +321,23 @@ fn put_recompute(file: &mut TrainingFile, recipe: &Recipe) -> bool {
 /// The optimizer's types go together. Bridge names its 8-bit recipe in bf16 runs too, so that Megatron-Core keeps its own master
 /// weights beside a precision-aware optimizer (`training/mixed_precision.py`).
 fn put_optimizer(file: &mut TrainingFile, _: &Recipe) -> bool {
+    let plain = plain_adam(file);
     let optimizer = &mut file.optimizer;
-    let adam = matches!(optimizer.kind, None | Some(crate::settings::OptimizerKind::Adam));
-    let own = optimizer.exp_avg_dtype.is_some()
-        || optimizer.exp_avg_sq_dtype.is_some()
-        || optimizer.master_dtype.is_some();
-    if !adam
-        || own
-        || optimizer.distributed == Some(false)
-        || !put(&mut optimizer.precision_aware, Some(true))
-    {
+    if !plain || !put(&mut optimizer.precision_aware, Some(true)) {
         return false;
     }
     put(&mut optimizer.core_master, Some(true));
     true
+}
+
+/// Whether a file says nothing against a distributed Adam, and nothing of the types of its state.
+fn plain_adam(file: &TrainingFile) -> bool {
+    let optimizer = &file.optimizer;
+    let adam = matches!(optimizer.kind, None | Some(crate::settings::OptimizerKind::Adam));
+    let own = optimizer.exp_avg_dtype.is_some()
+        || optimizer.exp_avg_sq_dtype.is_some()
+        || optimizer.master_dtype.is_some();
+    adam && !own && optimizer.distributed != Some(false)
 }
 
 /// Whether [`put_optimizer`] has set how the optimizer keeps its state.

@@ -130,7 +130,11 @@ fn method(fill: &mut Filler<'_>, recompute: &mut RecomputeFile) -> String {
 /// What of an optimizer follows from the rest of a plan.
 fn usual_optimizer(said: &OptimizerFile, wide: Dtype, grad_dtype: Option<Dtype>) -> OptimizerFile {
     let kind = said.kind.unwrap_or_else(|| Setting::usual_of("training.optimizer.kind"));
-    let moment = grad_dtype.filter(|grad_dtype| grad_dtype.size() >= wide.size()).unwrap_or(wide);
+    let moment = match said.master_dtype {
+        // Who keeps no wider weights keeps no wider moments.
+        Some(Dtype::Bf16) => Dtype::Bf16,
+        _ => grad_dtype.filter(|grad_dtype| grad_dtype.size() >= wide.size()).unwrap_or(wide),
+    };
     let [.., (_, momentum)] = Optimizer::usual(kind);
     OptimizerFile {
         master_dtype: Some(wide),

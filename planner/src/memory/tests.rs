@@ -175,6 +175,31 @@ fn nemos_own_optimizer_keeps_lower_halves_of_masters() {
 }
 
 #[test]
+fn nemos_own_optimizer_updates_weights_alone_and_reads_gradients_as_they_are() {
+    let of = |framework: &str, training: Value| {
+        let class = last(|plan| {
+            plan["software"] = json!({"framework": framework});
+            plan["training"]["grad_dtype"] = "bf16".into();
+            for (field, value) in training.as_object().unwrap() {
+                plan["training"][field] = value.clone();
+            }
+        });
+        let copies =
+            phase(&class, "optimizer") - class.phases.iter().map(|at| at.allocated_bytes).min().unwrap();
+        (class.optimizer_bytes, copies)
+    };
+    let state = json!({"master_dtype": "bf16"});
+    let ((whole, copies), (fused, own)) = (of("nemo 25.02", json!({})), of("nemo 24.12", json!({})));
+    let elements = whole / 12;
+    assert_eq!((fused, copies - own), (10 * elements, 4 * elements));
+    // Both moments, and no weights beside those of the model.
+    assert_eq!(of("nemo 24.07", json!({"optimizer": state})), (4 * elements, own));
+    // Weights in 8 bits are cast from others, which are bf16 then.
+    let low = json!({"dtype": "fp8_delayed", "fp8_param_gather": true, "optimizer": state});
+    assert_eq!(of("nemo 24.07", low).0, 6 * elements);
+}
+
+#[test]
 fn ranges_are_wider_where_no_such_run_was_read_exactly() {
     let of = |change: &dyn Fn(&mut Value)| {
         let plan = plan_of(change);

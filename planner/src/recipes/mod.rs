@@ -82,7 +82,7 @@ pub struct Recipe {
     pub precision_aware: bool,
     /// Type of both moments.
     pub moments: Option<Dtype>,
-    /// Type of master weights.
+    /// Type of master weights. Without `precision_aware` that of all of NeMo's own optimizer's state.
     pub masters: Option<Dtype>,
     /// Tokens that an expert takes over the mean, to which it is padded; no other model's recipe says so, for the rest is dropped.
     pub capacity: Option<f64>,

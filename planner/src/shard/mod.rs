@@ -26,7 +26,7 @@ pub use classes::Holders;
 pub(crate) use classes::{fullest_of_units, holders, holders_of_units};
 
 pub use state::StateTypes;
-pub(crate) use state::state_types;
+pub(crate) use state::{state_types, updates_weights_alone};
 
 pub use buffer::{BufferShard, StateShard};
 pub(crate) use flat_units::check_units;

@@ -2,13 +2,12 @@
 
 use crate::plan::Plan;
 use crate::settings::OptimizerKind;
-use crate::software::Named;
 use crate::units::{Dtype, LowPrecision};
 
 /// Types of the state of one element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateTypes {
-    /// Type of the master weight; none when the weight itself serves (fp32 and fp64 training).
+    /// Type of the master weight; none when the weight itself serves (fp32 and fp64 training, and bf16 where nothing is kept beside it).
     pub master: Option<Dtype>,
     /// Whether of an fp32 master only the lower half is kept, the upper one being the bf16 weight.
     pub master_remainder: bool,
@@ -38,6 +37,18 @@ pub(crate) fn core_keeps_master(plan: &Plan) -> bool {
         && optimizer.core_master.unwrap_or(cast)
 }
 
+/// Whether bf16 weights themselves are updated and all state is bf16: NeMo's `distributed_fused_adam` with its `dtype` that of the model,
+/// whose weights are not in 8 bits (`store_params` of `megatron_base_model.py`).
+pub(crate) fn updates_weights_alone(plan: &Plan) -> bool {
+    let training = &plan.training;
+    training.optimizer.master_dtype == Dtype::Bf16 && !training.fp8_param_gather && fused_adam(plan)
+}
+
+/// Whether NeMo's `distributed_fused_adam` updates a plan's weights.
+pub(crate) fn fused_adam(plan: &Plan) -> bool {
+    plan.software.named.is_some_and(|named| named.updates_by_fused_adam(&plan.training.optimizer))
+}
+
 /// Types of the state of an element that `kind` updates, by Megatron-Core's rules and by the worker's.
 pub(crate) fn state_types(plan: &Plan, kind: OptimizerKind) -> StateTypes {
     let (training, optimizer) = (&plan.training, &plan.training.optimizer);
@@ -51,8 +62,7 @@ pub(crate) fn state_types(plan: &Plan, kind: OptimizerKind) -> StateTypes {
     };
     // With bf16 weights an fp32 master keeps only the lower half, which the weights lack (`store_param_remainders`): TransformerEngine's
     // optimizer, and the one that NeMo had before Megatron-Core's.
-    let halves = optimizer.precision_aware
-        || (optimizer.distributed && plan.software.named.is_some_and(Named::keeps_lower_halves));
+    let halves = optimizer.precision_aware || fused_adam(plan);
     let remainder = as_said
         && two_bytes
         && halves
@@ -60,7 +70,7 @@ pub(crate) fn state_types(plan: &Plan, kind: OptimizerKind) -> StateTypes {
         && !training.fp8_param_gather
         && !core_keeps_master(plan);
     StateTypes {
-        master: two_bytes.then_some(master),
+        master: (two_bytes && !updates_weights_alone(plan)).then_some(master),
         master_remainder: remainder,
         first_moment: first,
         second_moment: (kind.moments() > 1).then_some(second),

@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
 use crate::settings::Strategy;
-use crate::shard::state_types;
+use crate::shard::{state_types, updates_weights_alone};
 use crate::software::Product;
 use crate::units::Dtype;
 
@@ -22,7 +22,10 @@ const MEGATRON: Timing = Timing {
     profile: |_| "megatron",
     checkpoint: |plan| {
         let fp32 = Dtype::Fp32.size();
-        [plan.training.dtype.size() + fp32, fp32, fp32]
+        match updates_weights_alone(plan) {
+            true => [plan.training.dtype.size(); 3],
+            false => [plan.training.dtype.size() + fp32, fp32, fp32],
+        }
     },
     copies: |plan| if plan.training.optimizer.distributed { 1 } else { plan.layout.dp.max(1) },
 };

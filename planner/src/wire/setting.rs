@@ -32,7 +32,8 @@ pub(super) const LEAST_SCALE: f64 = 1e-6;
 pub(super) const WHOLE: [&str; 4] =
     [Dtype::Bf16.name(), Dtype::Fp16.name(), Dtype::Fp32.name(), Dtype::Fp64.name()];
 /// Types of master weights.
-pub(super) const MASTERS: [&str; 3] = [Dtype::Fp32.name(), Dtype::Fp16.name(), Dtype::Fp64.name()];
+pub(super) const MASTERS: [&str; 4] =
+    [Dtype::Fp32.name(), Dtype::Fp16.name(), Dtype::Fp64.name(), Dtype::Bf16.name()];
 /// Types of moments.
 pub(super) const MOMENTS: [&str; 5] =
     [Dtype::Fp32.name(), Dtype::Bf16.name(), Dtype::Fp16.name(), Dtype::Fp8.name(), Dtype::Fp64.name()];

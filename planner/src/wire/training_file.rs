@@ -189,15 +189,16 @@ plan_part! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub precision_aware: Option<bool> as bool = off().at(Part::OptimizerState, "Precision-aware")
             .read_by(Readers::MegatronCore).counted_by(Counted::MegatronCore).trained(),
-        /// Type of the master weights; fp32 (fp64 with dtype fp64).
+        /// Type of the master weights; fp32 (fp64 with dtype fp64). With bf16 the optimizer of NeMo up to 24.12 updates bf16 weights
+        /// themselves and keeps both moments in bf16.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub master_dtype: Option<Dtype> as Dtype =
             word(&MASTERS).at(Part::OptimizerState, "Master weights").by_rule().read_by(Readers::StateTypes).trained(),
-        /// Type of the first moment; that of the gradients, at least fp32.
+        /// Type of the first moment; that of the gradients, at least fp32, or bf16 where master weights are.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub exp_avg_dtype: Option<Dtype> as Dtype =
             word(&MOMENTS).at(Part::OptimizerState, "First moment").by_rule().read_by(Readers::StateTypes).trained(),
-        /// Type of the second moment; that of the gradients, at least fp32.
+        /// Type of the second moment; that of the gradients, at least fp32, or bf16 where master weights are.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub exp_avg_sq_dtype: Option<Dtype> as Dtype =
             word(&MOMENTS).at(Part::OptimizerState, "Second moment").by_rule().read_by(Readers::StateTypes).trained(),

@@ -9,6 +9,7 @@ use crate::runtime::Runtime;
 use crate::search::{Request, Search};
 use crate::settings::{CudaGraphs, Granularity};
 use crate::time::{constants::table, setup};
+use crate::units::Dtype;
 use crate::wire::{Answer, PlanFile};
 use crate::{Finding, Severity};
 
@@ -67,6 +68,44 @@ fn automodel_has_its_defaults_and_a_dispatcher_counts_under_fsdp2() {
     // DeepEP sends a token once to each node that has experts of it.
     let sent = |answer: &Answer| answer.time.as_ref().unwrap().breakdown.expert_parallel;
     assert!(sent(&answer) < 0.8 * sent(&said), "{} {}", sent(&answer), sent(&said));
+}
+
+#[test]
+fn nemos_launcher_keeps_all_state_of_its_largest_model_in_bf16() {
+    let model = |layers: u64| {
+        json!({"architecture": {"num_layers": layers, "hidden_size": 18432, "ffn_hidden_size": 73728, "vocab_size": 256000,
+            "gated": false, "activation": "squared_relu", "norm": "layer",
+            "attention": {"kind": "gqa", "heads": 96, "kv_heads": 8, "head_dim": 192}}})
+    };
+    let of = |framework: &str, layers: u64, training: Value| {
+        let more =
+            json!({"model": model(layers), "software": {"framework": framework}, "training": training});
+        estimate(&file("", "h100-sxm", 16, json!({"tp": 8, "pp": 8, "vpp": 12}), more))
+    };
+    let types = |answer: &Answer| {
+        let optimizer = &answer.plan.as_ref().unwrap().training.optimizer;
+        [optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype].map(Option::unwrap)
+    };
+    let (bf16, fp32) = ([Dtype::Bf16; 3], [Dtype::Fp32; 3]);
+    let answer = of("nemo 24.07", 96, json!({}));
+    assert_eq!((answer.framework.as_ref().unwrap().recipe.as_str(), types(&answer)), ("nemotron_340b", bf16));
+    assert_eq!(answer.plan.as_ref().unwrap().training.recompute.modules, Some(vec!["core_attn".to_owned()]));
+    // A filled plan is the same plan.
+    let again = estimate(answer.plan.as_ref().unwrap());
+    assert_eq!((again.time, again.memory), (answer.time.clone(), answer.memory.clone()));
+    for (framework, layers, training) in [
+        ("nemo 24.12", 96, json!({})),
+        ("nemo 24.03", 96, json!({})),
+        ("nemo 24.07", 192, json!({})),
+        ("nemo 24.07", 96, json!({"optimizer": {"master_dtype": "fp32"}})),
+        ("nemo 24.07", 96, json!({"optimizer": {"distributed": false}})),
+    ] {
+        assert_eq!(types(&of(framework, layers, training.clone())), fp32, "{framework} {layers} {training}");
+    }
+    // Another type of weights, or of one moment, does not go with it.
+    let found = of("nemo 24.07", 96, json!({"optimizer": {"master_dtype": "bf16", "exp_avg_dtype": "fp32"}}));
+    assert!(found.time.is_none());
+    assert_eq!(self::found(&found, "training.optimizer.exp_avg_dtype").len(), 1, "{:?}", found.findings);
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use super::is_megatron;
 use crate::rules::{Broken, Owned, Owner, Shape};
 use crate::settings::OptimizerKind;
-use crate::units::LowPrecision;
+use crate::units::{Dtype, LowPrecision};
 
+const MASTER: &str = "training.optimizer.master_dtype";
 const AWARE: &str = "training.optimizer.precision_aware";
 const GATHER: &str = "training.overlap.param_gather";
 const INSTANCES: &str = "training.optimizer.instances";
@@ -61,19 +62,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     broken.require(!optimizer.precision_aware || adam, AWARE, true, rule, || {
         format!("the precision-aware optimizer is Adam only, and kind is {}", optimizer.kind.name())
     });
-    for (field, dtype) in [
-        ("training.optimizer.master_dtype", optimizer.master_dtype),
-        ("training.optimizer.exp_avg_dtype", optimizer.exp_avg_dtype),
-        ("training.optimizer.exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype),
-    ] {
-        let rule = "state is fp32 unless the optimizer is precision-aware (Megatron-Core optimizer_config)";
-        broken.require(optimizer.precision_aware || dtype.size() >= 4, field, dtype.name(), rule, || {
-            format!(
-                "{field} is {}, and only a precision-aware optimizer keeps state in less than fp32",
-                dtype.name()
-            )
-        });
-    }
+    types_of_state(shape, broken);
     let offloads = optimizer.offload_fraction > 0.0;
     let field = "training.optimizer.offload_fraction";
     let rule = "offload of optimizer state needs the precision-aware optimizer (Megatron-LM validate_args)";
@@ -112,4 +101,45 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     broken.require(needed, "training.optimizer.distributed", false, rule, || {
         "Megatron-FSDP needs the distributed optimizer, and switches it on itself".to_owned()
     });
+}
+
+/// Which types the optimizer of a Megatron plan keeps its state in.
+fn types_of_state(shape: &Shape<'_>, broken: &mut Broken) {
+    let (training, optimizer) = (shape.training, &shape.training.optimizer);
+    let types = [
+        (MASTER, optimizer.master_dtype),
+        ("training.optimizer.exp_avg_dtype", optimizer.exp_avg_dtype),
+        ("training.optimizer.exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype),
+    ];
+    if optimizer.master_dtype == Dtype::Bf16 {
+        let fused = shape.software.named.is_some_and(|named| named.updates_by_fused_adam(optimizer));
+        let rule = "bf16 weights are updated without others beside them by distributed_fused_adam (NeMo megatron_base_model)";
+        broken.require(fused, MASTER, "bf16", rule, || {
+            "without wider ones beside them, weights are updated by the distributed Adam of NeMo up to 24.12 alone; write fp32 or fp16, or name \
+             that framework"
+                .to_owned()
+        });
+        broken.require(training.dtype == Dtype::Bf16, MASTER, "bf16", rule, || {
+            format!("weights in {} have no state in bf16; write fp32", training.dtype.name())
+        });
+        let rule = "distributed_fused_adam keeps all state in one type (NVIDIA/apex)";
+        for (field, dtype) in types {
+            broken.require(!fused || dtype == Dtype::Bf16, field, dtype.name(), rule, || {
+                format!(
+                    "{field} is {}, and this optimizer keeps all of its state in the type of {MASTER}, bf16",
+                    dtype.name()
+                )
+            });
+        }
+        return;
+    }
+    for (field, dtype) in types {
+        let rule = "state is fp32 unless the optimizer is precision-aware (Megatron-Core optimizer_config)";
+        broken.require(optimizer.precision_aware || dtype.size() >= 4, field, dtype.name(), rule, || {
+            format!(
+                "{field} is {}, and only a precision-aware optimizer keeps state in less than fp32",
+                dtype.name()
+            )
+        });
+    }
 }

@@ -204,6 +204,11 @@ fn optimizers() {
             "training.optimizer.exp_avg_sq_dtype",
         ],
     );
+    for more in [json!({}), json!({"precision_aware": true}), json!({"distributed": false})] {
+        let mut optimizer = more;
+        optimizer["master_dtype"] = "bf16".into();
+        check(optimizer, &["training.optimizer.master_dtype"]);
+    }
     check(json!({"precision_aware": true, "kind": "sgd"}), &["training.optimizer.precision_aware"]);
     check(
         json!({"offload_fraction": 0.5, "precision_aware": false}),

@@ -229,8 +229,7 @@ fn dealt(all: &[Tensors], expert: bool, matrices: bool, owners: u64, number: u64
 /// they are. The worker always does.
 pub(crate) fn copies_gradients(plan: &Plan) -> bool {
     let optimizer = &plan.training.optimizer;
-    let reads = plan.runtime.facts().state_as_said
-        && optimizer.precision_aware
-        && !crate::shard::state::core_keeps_master(plan);
+    let aware = optimizer.precision_aware && !crate::shard::state::core_keeps_master(plan);
+    let reads = plan.runtime.facts().state_as_said && (aware || crate::shard::state::fused_adam(plan));
     plan.training.grad_dtype.size() < Dtype::Fp32.size() && !reads
 }

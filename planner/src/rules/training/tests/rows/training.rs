@@ -156,6 +156,24 @@ pub(super) const TRAINING: &[Row] = &[
     ),
     (
         "llama-3-8b",
+        r#"{"training":{"optimizer":{"master_dtype":"bf16"}}}"#,
+        "training.optimizer.master_dtype",
+        "bf16 weights are updated without others beside them",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"training":{"dtype":"fp16","optimizer":{"master_dtype":"bf16"}},"software":{"framework":"nemo 24.07"}}"#,
+        "training.optimizer.master_dtype",
+        "bf16 weights are updated without others beside them",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"training":{"optimizer":{"master_dtype":"bf16","exp_avg_dtype":"fp32"}},"software":{"framework":"nemo 24.07"}}"#,
+        "training.optimizer.exp_avg_dtype",
+        "distributed_fused_adam keeps all state in one type",
+    ),
+    (
+        "llama-3-8b",
         r#"{"training":{"optimizer":{"offload_fraction":0.5,"precision_aware":false}}}"#,
         "training.optimizer.offload_fraction",
         "offload of optimizer state needs",
