@@ -2,6 +2,7 @@
 
 use crate::Holds::{Files, Idle, Nothing, Only, Where};
 use crate::gap::{Gap, evaluation, gap, loss_scale, own, weights};
+use planner::units::Dtype;
 
 const RECIPE: &str = "src/megatron/bridge/recipes";
 const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
@@ -61,6 +62,14 @@ pub(super) const GAPS: &[Gap] = &[
         MODEL,
     ),
     own("cluster.failed", "the script leaves the nodes out"),
+    gap(
+        "training.optimizer.master_dtype",
+        Where(|plan| {
+            plan.training.optimizer.master_dtype == Dtype::Bf16 && !plan.training.optimizer.precision_aware
+        }),
+        "Megatron-Core's optimizer keeps wider weights beside bf16 ones, and moments in fp32",
+        OPTIMIZER,
+    ),
     gap("training.optimizer.core_master", Nothing, "follows from the precision", OPTIMIZER),
     gap(
         "training.attention_backend",

@@ -191,6 +191,20 @@ fn options_of_every_preset_are_known() {
     }
 }
 
+/// No framework that scripts start updates bf16 weights alone, as NeMo's optimizer did.
+#[test]
+fn state_in_bf16_alone_has_no_option() {
+    let plan = plan(
+        r#"{"version": 1, "model": {"preset": "llama-3-70b"}, "cluster": {"gpu": "h100-sxm", "nodes": 8}, "layout": {"tp": 8},
+            "training": {"optimizer": {"master_dtype": "bf16"}}, "software": {"framework": "nemo 24.07"}}"#,
+    );
+    for kind in [Body::Bridge, Body::Mlm] {
+        let (_, findings) = script(&plan, &site(), &body(kind));
+        let said = findings.iter().any(|finding| finding.field == "training.optimizer.master_dtype");
+        assert!(said, "{kind:?}: {findings:?}");
+    }
+}
+
 #[test]
 fn an_option_that_is_none_is_found() {
     let value = json!({
