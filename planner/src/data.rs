@@ -20,11 +20,13 @@ pub(crate) enum File {
     Ranges,
     /// What releases of Megatron Bridge set.
     Releases,
+    /// What recipe files of NeMo Automodel set.
+    Automodel,
 }
 
 /// The texts, in the order of `File`.
 #[cfg(feature = "data")]
-const TEXTS: [&str; 8] = [
+const TEXTS: [&str; 9] = [
     include_str!("model/catalogue.json"),
     include_str!("model/hf/families.txt"),
     include_str!("model/hf/classes.txt"),
@@ -33,6 +35,7 @@ const TEXTS: [&str; 8] = [
     include_str!("time/constants.json"),
     include_str!("time/ranges.json"),
     include_str!("recipes/bridge.txt"),
+    include_str!("recipes/automodel.txt"),
 ];
 
 #[cfg(not(feature = "data"))]
@@ -73,9 +76,9 @@ mod tests {
         assert!(begin(File::Gpus).contains("\"h100-sxm\""));
         assert!(begin(File::Constants).contains("\"profiles\""));
         assert!(begin(File::Ranges).contains("\"other_gpu\""));
-        for file in [File::Families, File::Classes, File::Releases] {
+        for file in [File::Families, File::Classes, File::Releases, File::Automodel] {
             assert!(!begin(file).starts_with(['{', '[']), "{file:?}");
         }
-        assert_eq!(texts().len(), File::Releases as usize + 1);
+        assert_eq!(texts().len(), File::Automodel as usize + 1);
     }
 }

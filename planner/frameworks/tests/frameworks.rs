@@ -18,6 +18,7 @@ use planner::fill::fill;
 use planner::layout::stage_layers;
 use planner::parse::{parse_plan, with_value};
 use planner::runtime::Runtime;
+use planner::settings::Granularity;
 use planner::wire::PlanFile;
 use planner::{Plan, Severity};
 use proptest::prelude::*;
@@ -206,6 +207,38 @@ fn automodel_reads_what_it_writes() {
         let recipe = json!({"model": {"pretrained_model_name_or_path": preset(plan)}});
         automodel::import_automodel_job(recipe, &words, job)
     });
+}
+
+/// What a recipe file sets beside a plan's own words is written, and read as it was.
+#[test]
+fn automodel_reads_what_its_recipes_set() {
+    let mut recomputed = 0;
+    for (preset, gpu, ep) in [
+        ("llama-3-70b", "h100-sxm", 1),
+        ("qwen3-30b-a3b", "h100-sxm", 8),
+        ("gpt-oss-120b", "h100-sxm", 8),
+        ("nemotron-3-super", "h100-sxm", 8),
+        ("qwen3-235b-a22b", "gb200", 8),
+        ("phi-4", "h100-sxm", 1),
+    ] {
+        let value = json!({"version": 1, "model": {"preset": preset}, "cluster": {"gpu": gpu, "nodes": 8}, "runtime": "fsdp2",
+            "layout": {"ep": ep}, "software": {"framework": "automodel 0.7"}});
+        let file = parse_plan(&value.to_string()).expect("a plan file");
+        let filled = Plan::resolve(&file).plan.expect("a plan").file;
+        recomputed += u32::from(filled.training.recompute.granularity == Some(Granularity::Full));
+        let read = differences(&file, automodel::table, &|plan, written, job| {
+            let words = words(written, |option, value| vec![format!("--{option}"), value.to_owned()]);
+            let recipe = json!({"model": {"pretrained_model_name_or_path": self::preset(plan)}});
+            let mut imported = automodel::import_automodel_job(recipe, &words, job);
+            // What its own file sets and no option says is known of who trains.
+            if let Some(back) = &mut imported.file {
+                back.software = file.software.clone();
+            }
+            imported
+        });
+        assert_eq!(read, Some(Vec::new()), "{preset} on {gpu}");
+    }
+    assert_eq!(recomputed, 4);
 }
 
 #[test]

@@ -104,6 +104,7 @@ pub(crate) fn fill(
         // What was said of the run stays behind.
         let run = fill.after(end);
         let mut framework = settle(&mut fill, &mut plan, (&pinned, start), recipe, set);
+        plan.software.set.extend(of_layout.iter().map(|(path, _)| *path));
         let mtp = mtp_sets.map(|layers| (MTP, Value::from(layers)));
         framework.sets.extend(of_layout.into_iter().chain(mtp).map(|(path, value)| (path.to_owned(), value)));
         fill.extend(run);

@@ -46,21 +46,22 @@ impl Taken {
             Precision::Fp32 | Precision::Fp64 => return None,
             Precision::Bf16 | Precision::Fp16 => "bf16",
         };
+        let wanted = Wanted {
+            preset: file.model.preset.as_deref(),
+            sizes: [model.num_layers, model.hidden_size, model.moe.as_ref().map_or(0, |moe| moe.experts)],
+            gpu: cluster.gpu.id.split('-').next().unwrap_or_default(),
+            blackwell: cluster.gpu.generation == Generation::Blackwell,
+            superchip: cluster.gpu.host_link.is_some(),
+            world: cluster.world_size(),
+            precision,
+            release: named.release(),
+            among,
+        };
         let recipe = match named.product {
-            Product::Bridge => bridge::recipe(&Wanted {
-                preset: file.model.preset.as_deref(),
-                sizes: [model.num_layers, model.hidden_size, model.moe.as_ref().map_or(0, |moe| moe.experts)],
-                gpu: cluster.gpu.id.split('-').next().unwrap_or_default(),
-                blackwell: cluster.gpu.generation == Generation::Blackwell,
-                superchip: cluster.gpu.host_link.is_some(),
-                world: cluster.world_size(),
-                precision,
-                release: named.release(),
-                among,
-            })?,
+            Product::Bridge => bridge::recipe(&wanted)?,
             Product::Nemo => recipes::nemo(model, precision, named.release()),
             Product::Torchtitan => recipes::torchtitan(model, precision, among),
-            Product::Automodel if !runtime.facts().flat_units => recipes::automodel(model),
+            Product::Automodel if !runtime.facts().flat_units => recipes::automodel(&wanted),
             Product::MegatronLm | Product::Automodel | Product::Worker => return None,
         };
         Some(Taken { named, recipe, left_out: Vec::new() })
@@ -85,11 +86,14 @@ impl Taken {
         if put(&mut fsdp.sharded_dtype, self.recipe.sharded) {
             set.push(("layout.fsdp.sharded_dtype", self.recipe.sharded.map(Dtype::name).into()));
         }
-        if put(&mut fsdp.gradient_sync, self.recipe.reduces_last.then(|| "last".to_owned())) {
-            set.push(("layout.fsdp.gradient_sync", "last".into()));
+        if put(&mut fsdp.gradient_sync, self.recipe.gradient_sync.map(str::to_owned)) {
+            set.push(("layout.fsdp.gradient_sync", self.recipe.gradient_sync.into()));
         }
-        if put(&mut fsdp.reshard_after_forward, self.recipe.keeps_gathered.then(|| "never".into())) {
-            set.push(("layout.fsdp.reshard_after_forward", "never".into()));
+        if put(&mut fsdp.reshard_after_forward, self.recipe.reshard.map(Into::into)) {
+            set.push(("layout.fsdp.reshard_after_forward", self.recipe.reshard.into()));
+        }
+        if put(&mut fsdp.loss_dtype, self.recipe.loss_dtype) {
+            set.push(("layout.fsdp.loss_dtype", self.recipe.loss_dtype.map(Dtype::name).into()));
         }
         set
     }

@@ -56,7 +56,7 @@ pub struct Software {
     pub where_possible: WherePossible,
     /// Whether its recipe was made for another model, GPU or release than the plan's, or the plan does not say which release.
     pub others_recipe: bool,
-    /// Paths of the training settings that its recipe set.
+    /// Paths of the settings of layout and training that its recipe set.
     pub set: Vec<&'static str>,
     /// Bytes of cuBLAS's workspace per handle and stream.
     pub cublas_workspace_bytes: Option<u64>,

@@ -4,6 +4,7 @@
 mod automodel;
 pub(crate) mod bridge;
 mod nemo;
+mod table;
 mod torchtitan;
 
 pub(crate) use automodel::recipe as automodel;
@@ -94,10 +95,12 @@ pub struct Recipe {
     pub compile: Option<bool>,
     /// Type that FSDP2 shards parameters in.
     pub sharded: Option<Dtype>,
-    /// FSDP2 reduces gradients after the last micro batch alone.
-    pub reduces_last: bool,
-    /// FSDP2 keeps layers gathered between forward and backward.
-    pub keeps_gathered: bool,
+    /// When FSDP2 reduces gradients.
+    pub gradient_sync: Option<&'static str>,
+    /// When FSDP2 frees layers between forward and backward.
+    pub reshard: Option<&'static str>,
+    /// Type of the numbers that FSDP2's loss reads.
+    pub loss_dtype: Option<Dtype>,
     /// Layers at either end that stay in bf16.
     pub bf16_ends: u64,
     /// Attention multiplies in 8 bits.

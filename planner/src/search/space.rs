@@ -31,6 +31,8 @@ const MOST_SEQUENCES: u64 = 1 << 20;
 
 /// Path of the global batch.
 const BATCH: &str = "training.global_batch_size";
+/// When FSDP2 reduces gradients.
+const SYNC: &str = "layout.fsdp.gradient_sync";
 
 /// What one subspace of the space has in common: GPU, nodes, runtime, precision, optimizer, FSDP strategy. Its axes are all values that
 /// are looked at.
@@ -256,10 +258,9 @@ impl Space {
         let usual_value = |path: &String| axes.settings.get(path).and_then(|values| values.first());
         let unusual = settings.iter().filter(|(path, value)| usual_value(path) != Some(*value));
         let unusual = unusual.map(|(path, _)| path.clone()).collect();
-        // With one stage it is at the end only where a recipe has it so.
         let usual_sync = request.plan.layout.fsdp.gradient_sync.is_none()
-            && !settings.contains_key("layout.fsdp.gradient_sync")
-            && (plan.layout.pp > 1 || !plan.layout.fsdp.sync_last);
+            && !settings.contains_key(SYNC)
+            && !plan.software.set.contains(&SYNC);
         // What its plans have beside, and nobody chose.
         settings.extend(batch.map(|batch| (BATCH.to_owned(), batch.into())));
         let mut subspace = Subspace {

@@ -82,7 +82,13 @@ const PROFILED: &[Detail] = &[Detail::Typed, Detail::Run];
 /// The sources, by name.
 pub(super) const SOURCES: [Source; 27] = [
     // Too few of each kind of model to say how far off others are, on kernels of which no other row says anything.
-    Source { name: "automodel_h100", details: PROFILED, fitted: false, stands: false, read: tables::asked },
+    Source {
+        name: "automodel_h100",
+        details: &[Detail::Typed, Detail::OthersRecipe, Detail::Run],
+        fitted: false,
+        stands: false,
+        read: tables::asked,
+    },
     // What is recomputed and how state is split is in its text for all rows.
     Source {
         name: "bigscience_a100",

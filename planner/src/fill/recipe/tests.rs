@@ -6,7 +6,7 @@ use crate::answer::estimate;
 use crate::parse::parse_plan;
 use crate::plan::Plan;
 use crate::runtime::Runtime;
-use crate::search::{Request, Search};
+use crate::search::{AxisValues, Request, Search};
 use crate::settings::{CudaGraphs, Granularity};
 use crate::time::{constants::table, setup};
 use crate::units::Dtype;
@@ -56,7 +56,7 @@ fn automodel_has_its_defaults_and_a_dispatcher_counts_under_fsdp2() {
     let of = |fsdp: Value, dispatcher: Value| {
         let more = json!({"runtime": "fsdp2", "software": {"framework": "automodel 0.7"},
             "training": {"moe": {"dispatcher": dispatcher}}});
-        estimate(&file("qwen3-30b-a3b", "h100-sxm", 8, json!({"ep": 64, "fsdp": fsdp}), more))
+        estimate(&file("qwen2-57b-a14b", "h100-sxm", 8, json!({"ep": 64, "fsdp": fsdp}), more))
     };
     let answer = of(json!({}), Value::Null);
     insta::assert_snapshot!(serde_json::to_string(&answer.framework.as_ref().unwrap().sets).unwrap(), @r#"{"layout.fsdp.checkpoint_selects":"matmuls","layout.fsdp.gradient_sync":"last","layout.fsdp.reshard_after_forward":"never","layout.fsdp.sharded_dtype":"bf16","training.moe.backend":"deepep","training.moe.dispatcher":"flex"}"#);
@@ -68,6 +68,41 @@ fn automodel_has_its_defaults_and_a_dispatcher_counts_under_fsdp2() {
     // DeepEP sends a token once to each node that has experts of it.
     let sent = |answer: &Answer| answer.time.as_ref().unwrap().breakdown.expert_parallel;
     assert!(sent(&answer) < 0.8 * sent(&said), "{} {}", sent(&answer), sent(&said));
+}
+
+#[test]
+fn automodels_files_say_what_is_recomputed() {
+    let of = |preset: &str, gpu: &str, layout: Value, training: Value| {
+        let more =
+            json!({"runtime": "fsdp2", "software": {"framework": "automodel 0.7"}, "training": training});
+        estimate(&file(preset, gpu, 8, layout, more))
+    };
+    let recomputed = |answer: &Answer| answer.plan.as_ref().unwrap().training.recompute.granularity;
+    let dense = of("llama-3-70b", "h100-sxm", json!({"tp": 2}), json!({}));
+    let framework = dense.framework.as_ref().unwrap();
+    insta::assert_snapshot!(serde_json::to_string(framework).unwrap(), @r#"{"name":"automodel 0.7","recipe":"llama-3-70b on 64 h100, bf16","nearest":false,"source":"NVIDIA-NeMo/Automodel 36044ad3d139, examples/llm_benchmark","sets":{"layout.fsdp.checkpoint_selects":"matmuls","layout.fsdp.compile":true,"layout.fsdp.gradient_sync":"every","layout.fsdp.reshard_after_forward":"always","layout.fsdp.sharded_dtype":"bf16","training.recompute.granularity":"full"}}"#);
+    for path in framework.sets.keys() {
+        assert!(dense.assumed.contains(path), "{path}");
+    }
+    // A filled plan is the same plan.
+    let again = estimate(dense.plan.as_ref().unwrap());
+    assert_eq!((again.time, again.memory, again.plan), (dense.time, dense.memory, dense.plan));
+
+    let experts = json!({"ep": 64});
+    let full = Some(Granularity::Full);
+    assert_eq!(recomputed(&of("qwen3-30b-a3b", "h100-sxm", experts.clone(), json!({}))), full);
+    let said = json!({"recompute": {"granularity": "none"}});
+    let pinned = of("qwen3-30b-a3b", "h100-sxm", experts.clone(), said);
+    assert_eq!(recomputed(&pinned), Some(Granularity::None));
+    assert!(!pinned.framework.unwrap().sets.contains_key("training.recompute.granularity"));
+    // One that was made for another GPU's memory says nothing of it, and is named.
+    let other_gpu = of("qwen3-30b-a3b", "b200", experts, json!({}));
+    assert_eq!(recomputed(&other_gpu), Some(Granularity::None));
+    insta::assert_snapshot!(found(&other_gpu, "software.framework")[0].message, @"automodel 0.7 has no recipe for this model, GPU, number of GPUs and precision: what the nearest sets, that of qwen3-30b-a3b on 8 gb200, bf16, is taken instead");
+    // Nor does another model's.
+    let other_model = of("phi-4", "h100-sxm", json!({}), json!({}));
+    assert_eq!(recomputed(&other_model), Some(Granularity::None));
+    assert_eq!(other_model.framework.unwrap().recipe, "defaults");
 }
 
 #[test]
@@ -264,6 +299,35 @@ fn a_search_finds_what_estimates_say() {
             "{settings:?}: {} {step}",
             scored.seconds
         );
+    }
+}
+
+#[test]
+fn a_search_finds_what_estimates_say_of_automodel() {
+    for (preset, ep) in [("llama-3-70b", 1), ("qwen3-30b-a3b", 8)] {
+        let more = json!({"runtime": "fsdp2", "training": {"global_batch_size": 64}, "software": {"framework": "automodel 0.7"}});
+        let plan = file(preset, "h100-sxm", 4, json!({}), more);
+        let mut request = Request::new(plan.clone());
+        request.axes.ep = Some(AxisValues::Fixed(ep));
+        let search = Search::new(&request).unwrap();
+        let mut all = search.run_part(0);
+        for part in 1..search.parts() {
+            search.merge(&mut all, &search.run_part(part));
+        }
+        let shortlist = search.shortlist(&all);
+        assert!(!shortlist.is_empty(), "{preset}");
+        let mut recomputed = std::collections::BTreeSet::new();
+        for scored in shortlist {
+            let settings = search.settings(&scored.candidate).unwrap();
+            let resolved = Plan::resolve(&settings.apply(&plan));
+            let own = resolved.plan.unwrap_or_else(|| panic!("{settings:?} {:?}", resolved.findings));
+            assert_eq!(crate::memory::answer(&own).peak_bytes, scored.peak_bytes, "{settings:?}");
+            let step = setup(&own).unwrap().predict(&table().values()).total();
+            assert!((scored.seconds / step - 1.0).abs() < 1e-9, "{settings:?}: {} {step}", scored.seconds);
+            recomputed.insert(settings.recompute.0.clone());
+        }
+        // What its file recomputes is no more than a default: others are searched, too.
+        assert!(recomputed.len() > 1, "{preset}: {recomputed:?}");
     }
 }
 

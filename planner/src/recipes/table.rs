@@ -1,0 +1,201 @@
+//! Tables of what a framework's recipes set by model, GPU, count and precision, and which line of one is nearest to a plan.
+
+use std::cmp::Ordering;
+
+use super::bridge::number;
+use super::{Among, Wanted};
+
+/// A model of the table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Model<'a> {
+    /// Its name in the catalogue.
+    pub(super) preset: &'a str,
+    /// Layers, hidden size and routed experts.
+    pub(super) sizes: [u64; 3],
+}
+
+/// A line: a model on a number of GPUs in some precisions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line<'a> {
+    /// The model.
+    pub(super) model: Model<'a>,
+    gpu: &'a str,
+    world: u64,
+    precisions: &'a str,
+    /// What is set, one word or one for each release that changed it.
+    pub(super) settings: &'a str,
+}
+
+/// The lines of a table.
+pub(super) fn read(text: &'static str) -> Vec<Line<'static>> {
+    let (mut model, mut lines) = (None, Vec::new());
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        match line.strip_prefix("= ") {
+            Some(named) => model = Model::read(named),
+            None => lines.extend(model.and_then(|model| Line::read(model, line))),
+        }
+    }
+    lines
+}
+
+impl<'a> Model<'a> {
+    fn read(named: &'a str) -> Option<Model<'a>> {
+        let mut words = named.split(' ');
+        let preset = words.next()?;
+        let mut size = || words.next().and_then(|word| word.parse().ok());
+        Some(Model { preset, sizes: [size()?, size()?, size()?] })
+    }
+}
+
+/// The line of a table nearest to what is wanted, among those that are looked through, and how far it is: in model, GPU, precision, number
+/// of GPUs.
+pub(super) fn nearest<'a>(
+    lines: impl Iterator<Item = Line<'a>>,
+    wanted: &Wanted<'_>,
+) -> Option<(Line<'a>, [f64; 4])> {
+    let looked_through = |line: &Line<'_>| {
+        wanted.among == Among::All || line.gpu_apart(wanted) > 0.0 || line.model_apart(wanted) > 0.0
+    };
+    let mut nearest = None;
+    for line in lines.filter(looked_through) {
+        let far = line.nearer(wanted, nearest.as_ref().map(|(_, far)| far));
+        nearest = far.map(|far| (line, far)).or(nearest);
+    }
+    nearest
+}
+
+/// How many times as large one number is as another, as a logarithm.
+fn apart(one: u64, other: u64) -> f64 {
+    libm::log(one.max(1) as f64 / other.max(1) as f64).abs()
+}
+
+impl<'a> Line<'a> {
+    fn read(model: Model<'a>, line: &'a str) -> Option<Line<'a>> {
+        let mut words = line.splitn(4, ' ');
+        Some(Line {
+            model,
+            gpu: words.next()?,
+            world: words.next()?.parse().ok()?,
+            precisions: words.next()?,
+            settings: words.next()?,
+        })
+    }
+
+    /// What it is made for, in words.
+    pub(super) fn name(&self, wanted: &Wanted<'_>) -> String {
+        let precision = named(self.precision(wanted.precision).0);
+        format!("{} on {} {}, {precision}", self.model.preset, self.world, self.gpu)
+    }
+
+    /// How far it is from what is wanted, the most telling first: model, GPU, precision, number of GPUs. Nothing where it is no nearer
+    /// than what is known, which most lines are not by their first number.
+    fn nearer(&self, wanted: &Wanted<'_>, known: Option<&[f64; 4]>) -> Option<[f64; 4]> {
+        const FAR: [fn(&Line<'_>, &Wanted<'_>) -> f64; 4] = [
+            |line, wanted| line.model_apart(wanted),
+            |line, wanted| line.gpu_apart(wanted),
+            |line, wanted| line.precision(wanted.precision).1,
+            |line, wanted| apart(line.world, wanted.world),
+        ];
+        let (mut found, mut undecided) = ([0.0; 4], known);
+        for (place, far) in FAR.into_iter().enumerate() {
+            found[place] = far(self, wanted);
+            match undecided.map(|known| found[place].total_cmp(&known[place])) {
+                Some(Ordering::Greater) => return None,
+                Some(Ordering::Less) => undecided = None,
+                _ => {}
+            }
+        }
+        undecided.is_none().then_some(found)
+    }
+
+    pub(super) fn model_apart(&self, wanted: &Wanted<'_>) -> f64 {
+        if wanted.preset == Some(self.model.preset) {
+            return -1.0;
+        }
+        let [layers, hidden, experts] = self.model.sizes;
+        let kind = if (experts > 0) == (wanted.sizes[2] > 0) { 0.0 } else { 100.0 };
+        kind + apart(layers, wanted.sizes[0])
+            + apart(hidden, wanted.sizes[1])
+            + apart(experts, wanted.sizes[2])
+    }
+
+    fn gpu_apart(&self, wanted: &Wanted<'_>) -> f64 {
+        match self.gpu == wanted.gpu {
+            true => 0.0,
+            false if self.is_blackwell() != wanted.blackwell => 3.0,
+            false if self.is_superchip() != wanted.superchip => 2.0,
+            false => 1.0,
+        }
+    }
+
+    /// Whether the GPU stands on a board with a Grace CPU, in a domain of 72: its recipes have dispatcher, graphs and what waits on the host
+    /// in common with the other such GPU's rather than with those of boards of eight.
+    fn is_superchip(&self) -> bool {
+        self.gpu.starts_with('g')
+    }
+
+    pub(super) fn is_blackwell(&self) -> bool {
+        self.gpu.contains('b')
+    }
+
+    /// Its precision nearest to one, and how far that is: another of 8 or 4 bits before 16 bits.
+    pub(super) fn precision(&self, wanted: &str) -> (&'static str, f64) {
+        let names = ["bf16", "cs", "sc", "mx", "nv"];
+        let has = |name: &&str| self.precisions.split(',').any(|one| one == *name);
+        let far = |name: &str| -> f64 {
+            match () {
+                () if name == wanted => 0.0,
+                () if (name == "bf16") == (wanted == "bf16") => 1.0,
+                () => 2.0,
+            }
+        };
+        let known = names.into_iter().filter(has).map(|name| (name, far(name)));
+        known.min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or(("bf16", 2.0))
+    }
+
+    /// The settings of a release: of the last change that is not later.
+    pub(super) fn of(&self, release: u32) -> &str {
+        let mut found = "";
+        for word in self.settings.split(' ') {
+            let dated =
+                word.split_once(':').filter(|(since, _)| since.starts_with(|c: char| c.is_ascii_digit()));
+            match dated {
+                None => found = word,
+                Some((since, settings)) if number(since) <= release => found = settings,
+                Some(_) => {}
+            }
+        }
+        found
+    }
+}
+
+/// A precision as plan files name it.
+fn named(precision: &str) -> &'static str {
+    match precision {
+        "cs" => "fp8_current",
+        "sc" => "fp8_blockwise",
+        "mx" => "mxfp8",
+        "nv" => "nvfp4",
+        _ => "bf16",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+    use crate::data::{File, text};
+    use crate::model::{import_hf, presets};
+
+    #[test]
+    fn sizes_are_those_of_the_catalogue() {
+        for line in [File::Releases, File::Automodel].into_iter().flat_map(|file| read(text(file))) {
+            let preset = presets().iter().find(|preset| preset.id == line.model.preset).unwrap();
+            let model = match &preset.hf_config {
+                Some(config) => import_hf(config).architecture.unwrap(),
+                None => preset.architecture.clone().unwrap(),
+            };
+            let experts = model.moe.as_ref().map_or(0, |moe| moe.experts);
+            assert_eq!(line.model.sizes, [model.num_layers, model.hidden_size, experts], "{}", preset.id);
+        }
+    }
+}
