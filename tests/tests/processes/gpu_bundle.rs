@@ -149,9 +149,10 @@ async fn what_was_done_outlives_a_kill() -> Result<()> {
         let bundle = bundle("exec sleep 1000")?;
         let mut running = Guarded::start(&mut run(&bundle, &["--small", "doctor", "kernels"])?)?;
         until("checking kernels", SOON, async || {
-            let found = steps(&bundle).unwrap_or_default();
-            let begun = found.iter().any(|(name, step)| name == "kernels" && step["state"] == "running");
-            Ok(if begun { Attempt::Ready(()) } else { Attempt::NotYet(format!("{found:?}")) })
+            // The last that is written when a step begins.
+            let found = summary(&bundle).unwrap_or_default();
+            let begun = found.contains("kernels                running");
+            Ok(if begun { Attempt::Ready(()) } else { Attempt::NotYet(found) })
         })
         .await?;
         running.signal(signal)?;
