@@ -9,10 +9,8 @@ pub(crate) use programs::{Program, program};
 
 use crate::cluster::{Generation, Gpu, gpu};
 use crate::finding::{Finding, clip, nearest_names};
-use crate::plan::Optimizer;
 use crate::recipes::bridge::number as release_number;
 use crate::runtime::Runtime;
-use crate::settings::OptimizerKind;
 use crate::wire::PlanFile;
 
 /// A framework at a version whose names of options are known. Of each framework the newest release stands first.
@@ -208,16 +206,10 @@ impl Named {
         }
     }
 
-    /// Whether its optimizer is NeMo's `distributed_fused_adam`, which its configurations named through 24.12 (those of
-    /// NVIDIA/dgxc-benchmarking, too). It keeps of an fp32 master weight what the bf16 weight lacks, or state in bf16 alone beside the
-    /// weights (`setup_optimization` of `megatron_base_model.py`), and reads gradients in their own type (`_local_step` of NVIDIA/apex,
-    /// `contrib/optimizers/distributed_fused_adam.py`).
-    pub(crate) fn updates_by_fused_adam(self, optimizer: &Optimizer) -> bool {
-        self.product == Product::Nemo
-            && self.release() <= release_number("24.12")
-            && optimizer.distributed
-            && optimizer.kind == OptimizerKind::Adam
-            && !optimizer.precision_aware
+    /// Whether its distributed Adam is NeMo's `distributed_fused_adam`, which its configurations named through 24.12 (those of
+    /// NVIDIA/dgxc-benchmarking, too).
+    pub(crate) fn has_fused_adam(self) -> bool {
+        self.product == Product::Nemo && self.release() <= release_number("24.12")
     }
 
     /// Every framework with each of its versions that something is known of, as plan files have them.

@@ -65,6 +65,16 @@ pub struct Software {
 }
 
 impl Software {
+    /// Whether an optimizer is NeMo's `distributed_fused_adam`. It keeps of an fp32 master weight what the bf16 weight lacks, or state in
+    /// bf16 alone beside the weights (`setup_optimization` of `megatron_base_model.py`), and reads gradients in their own type
+    /// (`_local_step` of NVIDIA/apex, `contrib/optimizers/distributed_fused_adam.py`).
+    pub(crate) fn updates_by_fused_adam(&self, optimizer: &Optimizer) -> bool {
+        self.named.is_some_and(Named::has_fused_adam)
+            && optimizer.distributed
+            && optimizer.kind == OptimizerKind::Adam
+            && !optimizer.precision_aware
+    }
+
     /// Whether the framework that the plan names trains modules of Megatron-Core, whatever shards them.
     pub(crate) fn builds_on_megatron_core(&self) -> bool {
         self.named.as_ref().is_some_and(|named| {

@@ -46,7 +46,7 @@ pub(crate) fn updates_weights_alone(plan: &Plan) -> bool {
 
 /// Whether NeMo's `distributed_fused_adam` updates a plan's weights.
 pub(crate) fn fused_adam(plan: &Plan) -> bool {
-    plan.software.named.is_some_and(|named| named.updates_by_fused_adam(&plan.training.optimizer))
+    plan.software.updates_by_fused_adam(&plan.training.optimizer)
 }
 
 /// Types of the state of an element that `kind` updates, by Megatron-Core's rules and by the worker's.

@@ -112,7 +112,7 @@ fn types_of_state(shape: &Shape<'_>, broken: &mut Broken) {
         ("training.optimizer.exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype),
     ];
     if optimizer.master_dtype == Dtype::Bf16 {
-        let fused = shape.software.named.is_some_and(|named| named.updates_by_fused_adam(optimizer));
+        let fused = shape.software.updates_by_fused_adam(optimizer);
         let rule = "bf16 weights are updated without others beside them by distributed_fused_adam (NeMo megatron_base_model)";
         broken.require(fused, MASTER, "bf16", rule, || {
             "without wider ones beside them, weights are updated by the distributed Adam of NeMo up to 24.12 alone; write fp32 or fp16, or name \
