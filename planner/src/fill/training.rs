@@ -130,14 +130,10 @@ fn method(fill: &mut Filler<'_>, recompute: &mut RecomputeFile) -> String {
 /// What of an optimizer follows from the rest of a plan.
 fn usual_optimizer(said: &OptimizerFile, wide: Dtype, grad_dtype: Option<Dtype>) -> OptimizerFile {
     let kind = said.kind.unwrap_or_else(|| Setting::usual_of("training.optimizer.kind"));
-    let moment = match said.master_dtype {
-        // Who keeps no wider weights keeps no wider moments.
-        Some(Dtype::Bf16) => Dtype::Bf16,
-        _ => grad_dtype.filter(|grad_dtype| grad_dtype.size() >= wide.size()).unwrap_or(wide),
-    };
+    let [master, moment] = Optimizer::usual_types(wide, grad_dtype, said.master_dtype);
     let [.., (_, momentum)] = Optimizer::usual(kind);
     OptimizerFile {
-        master_dtype: Some(wide),
+        master_dtype: Some(master),
         exp_avg_dtype: Some(moment),
         exp_avg_sq_dtype: Some(moment),
         // State on the host needs it.

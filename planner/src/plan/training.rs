@@ -2,6 +2,7 @@
 
 use crate::settings::{Granularity, OptimizerKind};
 use crate::software::{Framework, Named, Product};
+use crate::units::Dtype;
 use crate::wire::Setting;
 pub use crate::wire::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Training};
 
@@ -29,6 +30,17 @@ impl Optimizer {
             ("eps", adam.then(|| Setting::usual_of("training.optimizer.eps"))),
             ("momentum", momentum),
         ]
+    }
+
+    /// Types of masters and of moments where nobody says, of models that keep what is exact in `wide`, with gradients in such a type and
+    /// masters that may be said.
+    pub fn usual_types(wide: Dtype, grad_dtype: Option<Dtype>, masters: Option<Dtype>) -> [Dtype; 2] {
+        let moments = match masters {
+            // Who keeps no wider weights keeps no wider moments.
+            Some(Dtype::Bf16) => Dtype::Bf16,
+            _ => grad_dtype.filter(|grad_dtype| grad_dtype.size() >= wide.size()).unwrap_or(wide),
+        };
+        [wide, moments]
     }
 
     /// Whether a constant is the usual one, or none of this kind.

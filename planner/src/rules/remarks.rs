@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use super::layout::broken_at;
 use super::shape::Shape;
 use crate::finding::Finding;
-use crate::plan::Plan;
+use crate::plan::{Optimizer, Plan};
 use crate::runtime::{Counted, Readers};
 use crate::settings::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, Granularity, OfRow, OptimizerKind, Precision,
     Usual,
 };
 use crate::software::Product;
-use crate::units::LowPrecision;
+use crate::units::{Dtype, LowPrecision};
 use crate::wire::{DataFile, Given, Part, PlanFile, Setting};
 
 /// Remarks on the settings of a filled plan.
@@ -66,6 +66,8 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
         let value = path.split('.').try_fold(&said, |place, key| place.get(key))?;
         let is_set = match setting.usual {
             _ if value.is_null() => false,
+            // They are filled for every runtime.
+            _ if readers == Readers::StateTypes => !is_read && *value != usual_type(plan, path),
             // What one runtime is told is filled for that one alone.
             Usual::Rule => setting.usual_under.map_or(!is_read, |is_on| *value != is_on(facts)),
             usual => *value != Value::of(usual),
@@ -89,9 +91,18 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
     idle.collect()
 }
 
+/// The type of masters or moments, by the path of its setting, where nobody says.
+fn usual_type(plan: &Plan, path: &str) -> Value {
+    let training = &plan.training;
+    let wide = if training.dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
+    let [master, moment] = Optimizer::usual_types(wide, Some(training.grad_dtype), None);
+    let dtype = if path.ends_with("master_dtype") { master } else { moment };
+    dtype.name().into()
+}
+
 /// Whether it is said of a setting that a runtime does not read it; of the others rules or other fields say it.
 fn is_told(readers: Readers) -> bool {
-    !matches!(readers, Readers::Sharded | Readers::Grid | Readers::Pipelines | Readers::StateTypes)
+    !matches!(readers, Readers::Sharded | Readers::Grid | Readers::Pipelines)
 }
 
 /// Whether answers are right though nothing computes with what these count.

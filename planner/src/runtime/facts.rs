@@ -44,7 +44,8 @@ pub struct Facts {
     pub low_precision_by_torchao: bool,
     /// Recipes of 8 and 4 bits that it has multiplications for.
     pub low_precision: &'static [LowPrecision],
-    /// Whether masters and moments have the types that a plan names. Else masters are in fp32, and moments in the gradients' type or wider.
+    /// Whether masters and moments have the types that a plan names. Else sharded parameters have moments of their own type, and others masters in
+    /// fp32 and moments in the gradients' type or wider.
     pub state_as_said: bool,
     /// Whether Muon's optimizer deals whole tensors to ranks (Megatron-Core `layer_wise_optimizer.py`).
     pub deals_tensors: bool,

@@ -20,7 +20,7 @@ pub(super) const FACTS: Facts = Facts {
     is_workers_own: false,
     low_precision_by_torchao: true,
     low_precision: &[LowPrecision::Fp8Current, LowPrecision::Mxfp8],
-    state_as_said: true,
+    state_as_said: false,
     deals_tensors: false,
     offloads_state: false,
     fuses_gradient_accumulation: false,

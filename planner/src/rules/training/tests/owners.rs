@@ -75,6 +75,26 @@ fn that_sequence_parallelism_splits_nothing_is_said_of_automodels_plan_alone() {
 }
 
 #[test]
+fn types_of_state_that_a_runtime_does_not_read_are_said_to_change_nothing() {
+    let said = |runtime: &str, training: serde_json::Value| -> Vec<String> {
+        let parts = json!({"runtime": runtime, "training": training});
+        let found = estimate(&file("llama-3-8b", &parts)).findings.into_iter();
+        let idle = found.filter(|finding| finding.message.contains("changes nothing"));
+        idle.map(|finding| finding.field).collect()
+    };
+    for runtime in ["native", "fsdp2"] {
+        for dtype in ["bf16", "fp32", "fp64"] {
+            assert!(said(runtime, json!({"dtype": dtype})).is_empty(), "{runtime} {dtype}");
+        }
+        let masters = said(runtime, json!({"optimizer": {"master_dtype": "fp16"}}));
+        assert_eq!(masters, ["training.optimizer.master_dtype"], "{runtime}");
+        let first = said(runtime, json!({"optimizer": {"exp_avg_dtype": "bf16"}}));
+        assert_eq!(first, ["training.optimizer.exp_avg_dtype"], "{runtime}");
+    }
+    assert!(said("megatron", json!({"optimizer": {"exp_avg_dtype": "bf16"}})).is_empty());
+}
+
+#[test]
 fn torchtitan_splits_experts_within_a_replica() {
     let split = json!({"layout": {"dp_replicate": 4, "ep": 8}});
     let ep: &[&str] = &["layout.ep"];
