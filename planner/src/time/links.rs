@@ -29,10 +29,25 @@ pub(crate) fn over_the_network(plan: &Plan, time: &TimeAnswer) -> Vec<Finding> {
             strides.cp,
             parts.context_parallel,
             true,
-            "take a smaller tp, or more stages for shorter sequences",
+            match layout.tp {
+                1 => "recompute more in place of splitting sequences so far",
+                _ => "take a smaller tp, or recompute more in place of splitting sequences so far",
+            },
         ),
         ("etp", layout.etp, strides.etp, parts.expert_parallel, false, "split experts by ep instead"),
-        ("ep", layout.ep, strides.ep, parts.expert_parallel, true, "take a smaller etp, or more stages"),
+        (
+            "ep",
+            layout.ep,
+            strides.ep,
+            parts.expert_parallel,
+            true,
+            match layout.etp {
+                1 => "hold more experts on a GPU, with more stages to share their memory",
+                _ => {
+                    "take a smaller etp, or hold more experts on a GPU, with more stages to share their memory"
+                }
+            },
+        ),
     ];
     let mut findings = Vec::new();
     for (axis, size, stride, seconds, usual, otherwise) in groups {
@@ -112,6 +127,8 @@ mod tests {
         assert_eq!(experts(8), []);
         let [found] = &experts(64)[..] else { panic!("one finding") };
         assert_eq!((found.severity, found.field.as_str()), (Severity::Info, "layout.ep"));
+        // Nothing is advised that the plan does already.
+        assert!(!found.message.contains("etp"), "{}", found.message);
         // A dense model has no experts, whatever its etp is.
         assert!(llama("h100-sxm", 4, 8, r#""tp": 16"#).iter().all(|found| found.field != "layout.etp"));
     }
