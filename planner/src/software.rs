@@ -9,7 +9,7 @@ pub(crate) use programs::{Program, program};
 
 use crate::cluster::{Generation, Gpu, gpu};
 use crate::finding::{Finding, clip, nearest_names};
-use crate::recipes::bridge::number as release_number;
+use crate::recipes::number as release_number;
 use crate::runtime::Runtime;
 use crate::wire::PlanFile;
 

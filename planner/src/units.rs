@@ -153,6 +153,14 @@ impl Dtype {
         }
     }
 
+    /// The type of what a training in this one keeps and sums up exactly: fp64 of fp64, else fp32.
+    pub const fn exact(self) -> Dtype {
+        match self {
+            Dtype::Fp64 => Dtype::Fp64,
+            Dtype::Fp8 | Dtype::Bf16 | Dtype::Fp16 | Dtype::Fp32 => Dtype::Fp32,
+        }
+    }
+
     /// The name used in plan files.
     pub const fn name(self) -> &'static str {
         match self {

@@ -89,7 +89,7 @@ pub struct Sourced {
 
 /// Whether the plan is for CPUs.
 fn is_host(file: &PlanFile) -> bool {
-    planner::cluster::gpu(&file.cluster.gpu).is_some_and(|gpu| gpu.is_cpu())
+    planner::cluster::is_cpu(&file.cluster.gpu)
 }
 
 impl Source {

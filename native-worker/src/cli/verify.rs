@@ -234,14 +234,14 @@ fn compare(
         measured: step.seconds,
         predicted: time.step_seconds,
         likely: time.interval_seconds,
-        on_cpu: file.cluster.gpu == "cpu",
+        on_cpu: planner::cluster::is_cpu(&file.cluster.gpu),
     });
     let peak = found.iter().filter_map(|rank| Some(rank.memory()?.peak_allocated_bytes)).max();
     let peak = memory.zip(peak).map(|(memory, measured)| PeakBeside {
         measured,
         predicted: memory.peak_bytes,
         likely: memory.interval_bytes,
-        on_cpu: file.cluster.gpu == "cpu",
+        on_cpu: planner::cluster::is_cpu(&file.cluster.gpu),
     });
     let findings = beside.and_then(StepBeside::finding).into_iter();
     let findings = findings.chain(peak.and_then(PeakBeside::finding)).collect();

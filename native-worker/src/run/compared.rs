@@ -44,7 +44,7 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
     Compared {
         plan_runtime: asked.runtime,
         runtime: executed.runtime.unwrap_or(Runtime::OF_WORKER),
-        on_cpu: executed.cluster.gpu == "cpu",
+        on_cpu: planner::cluster::is_cpu(&executed.cluster.gpu),
         says: asked.compared_with(),
         peak_bytes: memory.as_ref().map(|memory| memory.peak_bytes),
         peak_interval_bytes: memory.as_ref().map(|memory| memory.interval_bytes),

@@ -199,6 +199,11 @@ pub fn gpu(id: &str) -> Option<&'static Gpu> {
     gpus().iter().find(|gpu| gpu.id == id)
 }
 
+/// Whether this is the id of no GPU, but of processes that compute on CPUs.
+pub fn is_cpu(id: &str) -> bool {
+    gpu(id).is_some_and(Gpu::is_cpu)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ pub use alias::{Meant, meant_gpu};
 pub use driver::gpu_of_driver;
 pub use failed::FailedGpu;
 pub use generation::Generation;
-pub use gpu::{Gpu, Speeds, gpu, gpus};
+pub use gpu::{Gpu, Speeds, gpu, gpus, is_cpu};
 pub use node_list::{MAX_NODES, NodeListError, first_node, node_names};
 
 /// A cluster of equal nodes.

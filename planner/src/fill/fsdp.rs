@@ -37,7 +37,7 @@ pub(super) fn fill_fsdp(
         ..FsdpSettings::default()
     };
     let dtype = training.dtype.map_or(Dtype::Bf16, Precision::dtype);
-    let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
+    let wide = dtype.exact();
     let facts = runtime.facts();
     if facts.shards_parameters {
         settings.sharded_dtype = wide;

@@ -28,7 +28,7 @@ pub(super) fn fill_training(
     failed: u64,
 ) -> Training {
     let dtype = training.dtype.unwrap_or_else(|| Setting::usual_of("training.dtype")).dtype();
-    let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
+    let wide = dtype.exact();
     // Who says how tokens spread has made a statement, be it 1.0.
     let unsaid = training.moe.load_imbalance.is_none() && training.moe.force_balance != Some(true);
     let micro = training.micro_batch_size.unwrap_or_else(|| Setting::usual_of("training.micro_batch_size"));
@@ -54,7 +54,7 @@ pub(super) fn fill_training(
     let [optimizer, overlap] = ["optimizer", "overlap"].map(TrainingFile::place);
     fill.fields(training, &rules, 0..optimizer);
     fill_loss_scale(fill, &mut training.loss_scale, dtype);
-    rules.optimizer = usual_optimizer(&training.optimizer, wide, training.grad_dtype);
+    rules.optimizer = usual_optimizer(&training.optimizer, dtype, training.grad_dtype);
     rules.optimizer.distributed = program.and_then(|program| program.distributed);
     fill_optimizer(fill, &mut training.optimizer, &rules.optimizer);
     fill_recompute(fill, &mut training.recompute, program);
@@ -128,9 +128,9 @@ fn method(fill: &mut Filler<'_>, recompute: &mut RecomputeFile) -> String {
 }
 
 /// What of an optimizer follows from the rest of a plan.
-fn usual_optimizer(said: &OptimizerFile, wide: Dtype, grad_dtype: Option<Dtype>) -> OptimizerFile {
+fn usual_optimizer(said: &OptimizerFile, dtype: Dtype, grad_dtype: Option<Dtype>) -> OptimizerFile {
     let kind = said.kind.unwrap_or_else(|| Setting::usual_of("training.optimizer.kind"));
-    let [master, moment] = Optimizer::usual_types(wide, grad_dtype, said.master_dtype);
+    let [master, moment] = Optimizer::usual_types(dtype, grad_dtype, said.master_dtype);
     let [.., (_, momentum)] = Optimizer::usual(kind);
     OptimizerFile {
         master_dtype: Some(master),

@@ -32,9 +32,10 @@ impl Optimizer {
         ]
     }
 
-    /// Types of masters and of moments where nobody says, of models that keep what is exact in `wide`, with gradients in such a type and
-    /// masters that may be said.
-    pub fn usual_types(wide: Dtype, grad_dtype: Option<Dtype>, masters: Option<Dtype>) -> [Dtype; 2] {
+    /// Types of masters and of moments where nobody says, of a training in `dtype`, with the types of gradients and masters that may be
+    /// said.
+    pub fn usual_types(dtype: Dtype, grad_dtype: Option<Dtype>, masters: Option<Dtype>) -> [Dtype; 2] {
+        let wide = dtype.exact();
         let moments = match masters {
             // Who keeps no wider weights keeps no wider moments.
             Some(Dtype::Bf16) => Dtype::Bf16,

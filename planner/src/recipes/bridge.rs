@@ -16,13 +16,6 @@ fn lines() -> impl Iterator<Item = Line<'static>> {
     LINES.get_or_init(|| read(text(File::Releases))).iter().copied()
 }
 
-/// A release as a number: 26.04.01 is 260401.
-pub(crate) fn number(release: &str) -> u32 {
-    let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0).min(99));
-    let mut next = || parts.next().unwrap_or(0);
-    next() * 10_000 + next() * 100 + next()
-}
-
 /// The recipe for what is wanted.
 pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
     let (line, [model, gpu, precision, count]) = nearest(lines(), wanted)?;
@@ -106,7 +99,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::recipes::Among;
+    use crate::recipes::{Among, number};
 
     fn found(preset: &str, gpu: &str, world: u64, precision: &'static str, release: &str) -> Recipe {
         found_among(Among::All, preset, gpu, world, precision, release)

@@ -14,6 +14,13 @@ pub(crate) use torchtitan::recipe as torchtitan;
 use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
 use crate::units::Dtype;
 
+/// A release as a number: 26.04.01 is 260401.
+pub(crate) fn number(release: &str) -> u32 {
+    let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0).min(99));
+    let mut next = || parts.next().unwrap_or(0);
+    next() * 10_000 + next() * 100 + next()
+}
+
 /// What is looked up: never a layout, and no date.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {

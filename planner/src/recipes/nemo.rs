@@ -1,7 +1,6 @@
 //! What NeMo's recipes set.
 
-use super::bridge::number;
-use super::{Recipe, Recomputed};
+use super::{Recipe, Recomputed, number};
 use crate::model::Architecture;
 use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs};
 use crate::units::Dtype;

@@ -2,8 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::bridge::number;
-use super::{Among, Wanted};
+use super::{Among, Wanted, number};
 
 /// A model of the table.
 #[derive(Debug, Clone, Copy)]

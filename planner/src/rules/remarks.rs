@@ -12,7 +12,7 @@ use crate::settings::{
     Usual,
 };
 use crate::software::Product;
-use crate::units::{Dtype, LowPrecision};
+use crate::units::LowPrecision;
 use crate::wire::{DataFile, Given, Part, PlanFile, Setting};
 
 /// Remarks on the settings of a filled plan.
@@ -94,8 +94,7 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
 /// The type of masters or moments, by the path of its setting, where nobody says.
 fn usual_type(plan: &Plan, path: &str) -> Value {
     let training = &plan.training;
-    let wide = if training.dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
-    let [master, moment] = Optimizer::usual_types(wide, Some(training.grad_dtype), None);
+    let [master, moment] = Optimizer::usual_types(training.dtype, Some(training.grad_dtype), None);
     let dtype = if path.ends_with("master_dtype") { master } else { moment };
     dtype.name().into()
 }

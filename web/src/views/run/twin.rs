@@ -62,7 +62,7 @@ fn says(twin: &Twin) -> String {
     let (Some(memory), Some(groups)) = (&answer.memory, &answer.groups) else {
         return "This plan has no twin here".to_owned();
     };
-    let place = if twin.file.cluster.gpu == "cpu" { "CPU processes" } else { "GPUs" };
+    let place = if planner::cluster::is_cpu(&twin.file.cluster.gpu) { "CPU processes" } else { "GPUs" };
     format!(
         "{} ranks on {place}, at most {} each",
         format::exact(groups.world),
