@@ -94,7 +94,9 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
 /// The type of masters or moments, by the path of its setting, where nobody says.
 fn usual_type(plan: &Plan, path: &str) -> Value {
     let training = &plan.training;
-    let [master, moment] = Optimizer::usual_types(training.dtype, Some(training.grad_dtype), None);
+    // Moments that follow from what is said of masters were said by nobody.
+    let masters = Some(training.optimizer.master_dtype);
+    let [master, moment] = Optimizer::usual_types(training.dtype, Some(training.grad_dtype), masters);
     let dtype = if path.ends_with("master_dtype") { master } else { moment };
     dtype.name().into()
 }

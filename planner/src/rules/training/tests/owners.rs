@@ -86,8 +86,10 @@ fn types_of_state_that_a_runtime_does_not_read_are_said_to_change_nothing() {
         for dtype in ["bf16", "fp32", "fp64"] {
             assert!(said(runtime, json!({"dtype": dtype})).is_empty(), "{runtime} {dtype}");
         }
-        let masters = said(runtime, json!({"optimizer": {"master_dtype": "fp16"}}));
-        assert_eq!(masters, ["training.optimizer.master_dtype"], "{runtime}");
+        for dtype in ["fp16", "bf16"] {
+            let masters = said(runtime, json!({"optimizer": {"master_dtype": dtype}}));
+            assert_eq!(masters, ["training.optimizer.master_dtype"], "{runtime} {dtype}");
+        }
         let first = said(runtime, json!({"optimizer": {"exp_avg_dtype": "bf16"}}));
         assert_eq!(first, ["training.optimizer.exp_avg_dtype"], "{runtime}");
     }
