@@ -6,6 +6,7 @@
 mod changed;
 mod count;
 mod names;
+mod passed;
 mod steps;
 
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use anyhow::{Result, anyhow};
 use crate::console;
 use crate::place::Place;
 use count::Count;
+use passed::Passed;
 pub use steps::Surroundings;
 use steps::{Once, Step};
 
@@ -27,6 +29,9 @@ pub struct Arguments {
     /// Only these steps
     #[arg(long, value_enum, num_args = 1.., value_name = "STEP")]
     only: Vec<Step>,
+    /// Run also what has passed on this machine with the same files
+    #[arg(long)]
+    again: bool,
     /// Run nothing; write the names of all tests to docs/measurements/test-names.txt, to be compared with those of another commit
     #[arg(long, conflicts_with = "only")]
     list: bool,
@@ -36,6 +41,8 @@ struct Outcome {
     step: Step,
     count: Count,
     elapsed: Duration,
+    /// Whether it passed before, with the same files, and was not run.
+    before: bool,
 }
 
 /// Runs the steps.
@@ -54,7 +61,8 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let once = Once::new(place);
     let waiting = Mutex::new(chosen.iter().copied().collect::<VecDeque<_>>());
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let work = || std::iter::from_fn(next).map(|step| outcome(&once, step)).collect::<Vec<_>>();
+    let step = |step| outcome_or_known(&once, step, arguments.again);
+    let work = || std::iter::from_fn(next).map(step).collect::<Vec<_>>();
     let mut outcomes = std::thread::scope(|scope| {
         let beside = scope.spawn(work);
         let mut outcomes = work();
@@ -98,13 +106,32 @@ fn outcome_of(step: Step, run: impl FnOnce() -> Result<Count> + std::panic::Unwi
     });
     let elapsed = start.elapsed();
     console::result(format_args!("== {step}: {count} in {}", console::duration(elapsed)));
-    Outcome { step, count, elapsed }
+    Outcome { step, count, elapsed, before: false }
+}
+
+/// Does a step, unless all of it has passed here with the files as they are and it need not run `again`, and says how it ended.
+fn outcome_or_known(once: &Once<'_>, step: Step, again: bool) -> Outcome {
+    let start = Instant::now();
+    let Some(passed) = Passed::of(once.place, step) else { return outcome(once, step) };
+    if let Some(count) = passed.known().filter(|_| !again) {
+        console::result(format_args!("\n== {step}: {count} before, with the same files; --again runs them"));
+        return Outcome { step, count, elapsed: start.elapsed(), before: true };
+    }
+    let outcome = outcome(once, step);
+    if let Err(error) = passed.remember(once.place, step, outcome.count) {
+        console::notice(format_args!("{step} will be run again: {error:#}"));
+    }
+    outcome
 }
 
 fn summary(outcomes: &[Outcome], elapsed: Duration) -> ExitCode {
     console::result("\n== summary");
-    for Outcome { step, count, elapsed } in outcomes {
-        let mark = if count.failed == 0 { "ok    " } else { "FAILED" };
+    for Outcome { step, count, elapsed, before } in outcomes {
+        let mark = match (count.failed, before) {
+            (0, false) => "ok    ",
+            (0, true) => "before",
+            _ => "FAILED",
+        };
         console::result(format_args!(
             "{mark}  {:<10}  {:<24}  {}",
             step.to_string(),
