@@ -5,7 +5,6 @@ use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
 use crate::settings::Strategy;
 use crate::shard::{state_types, updates_weights_alone};
-use crate::software::Product;
 use crate::units::Dtype;
 
 /// What of a runtime seconds depend on.
@@ -41,13 +40,10 @@ const WORKER: Timing = Timing {
 };
 
 const FSDP2: Timing = Timing {
-    profile: |plan| {
-        let automodel = plan.software.named.is_some_and(|named| named.product == Product::Automodel);
-        match (plan.layout.fsdp.compiled, automodel && plan.model.moe.is_some()) {
-            (true, _) => "torchtitan-2024",
-            (false, true) => "automodel-moe",
-            (false, false) => "torchtitan-2024-eager",
-        }
+    profile: |plan| match (plan.layout.fsdp.compiled, plan.is_automodels() && plan.model.moe.is_some()) {
+        (true, _) => "torchtitan-2024",
+        (false, true) => "automodel-moe",
+        (false, false) => "torchtitan-2024-eager",
     },
     checkpoint: |plan| [plan.layout.fsdp.sharded_dtype; 3].map(Dtype::size),
     copies: |plan| plan.layout.dp_replicate.max(1),

@@ -110,17 +110,16 @@ impl Machine {
     }
 
     /// Tokens to their experts (or back) by kernels that send a token once to each rank of a domain that wants it, and
-    /// once to each other domain: `token_bytes` are those of all tokens of a rank, each of which has `choices` experts.
-    pub fn dispatch(&self, group: GroupSize, token_bytes: f64, choices: f64) -> f64 {
+    /// once to each other domain: `token_bytes` are those of all tokens of a rank, and `wanted` says in how many of so many places one
+    /// of them is wanted.
+    pub fn dispatch(&self, group: GroupSize, token_bytes: f64, wanted: impl Fn(f64) -> f64) -> f64 {
         if group.size <= 1.0 || token_bytes <= 0.0 {
             return 0.0;
         }
-        let missed = |places: f64| libm::pow(1.0 - 1.0 / places.max(1.0), choices);
         // Of the ranks of a domain, one has the token already.
-        let others = group.size * (1.0 - 1.0 / group.inside);
-        let inside = token_bytes * others * (1.0 - missed(group.size)) / self.nvlink;
+        let inside = token_bytes * (1.0 - 1.0 / group.inside) * wanted(group.size) / self.nvlink;
         let domains = (group.size / group.inside).max(1.0);
-        let outside = token_bytes * (domains - 1.0) * (1.0 - missed(domains)) / self.nic;
+        let outside = token_bytes * (1.0 - 1.0 / domains) * wanted(domains) / self.nic;
         self.exchange(group, inside, outside)
     }
 

@@ -4,7 +4,7 @@
 //! A multiply and add are two. The backward pass is twice the forward pass. Causal attention counts half of its
 //! square, and of windows and chunks what they leave of it; routers, norms, and what is computed again are not counted.
 
-use super::matrices::{Matrix, matrices};
+use super::matrices::{Matrix, MatrixCut, matrices};
 use crate::layout::chunks_of_stages;
 use crate::model::{Architecture, LayerKind, MixerRef, Mlp, Model, Module, Moe};
 use crate::plan::Plan;
@@ -140,7 +140,12 @@ pub(crate) fn recomputed_flops(plan: &Plan) -> f64 {
     let layers: f64 = match training.recompute {
         Granularity::None => 0.0,
         Granularity::Full => {
-            recomputed_layers(plan).iter().map(|&layer| whole(model.layer_kind(layer)).total()).sum()
+            let early = plan.stops_recomputing_early();
+            let again = |&layer: &u64| {
+                let kind = model.layer_kind(layer);
+                whole(kind).total() - if early { last_product(model, kind) } else { 0.0 }
+            };
+            recomputed_layers(plan).iter().map(again).sum()
         }
         Granularity::Selective => model
             .layer_kinds()
@@ -149,6 +154,12 @@ pub(crate) fn recomputed_flops(plan: &Plan) -> f64 {
             .sum(),
     };
     tokens * layers
+}
+
+/// Of a dense MLP's last matrix, whose product only makes the layer's output.
+fn last_product(model: &Model, kind: LayerKind) -> f64 {
+    let last = |matrix: &&Matrix| matrix.module == Module::Mlp && matrix.cut == MatrixCut::Inputs;
+    matrices(model, kind).iter().filter(last).map(product).sum()
 }
 
 fn selected(model: &Model, kind: LayerKind, flops: &ForwardFlops, training: &crate::plan::Training) -> f64 {

@@ -1,6 +1,7 @@
 //! The time model's inputs, as a plan says them.
 
 use super::by_runtime;
+use super::choices::Choices;
 use super::constants::{Profile, table};
 use super::flops::recomputed_layers;
 use super::host_copies::{HostBytes, saved_bytes};
@@ -12,7 +13,7 @@ use super::stages::Stages;
 use crate::cluster::Generation;
 use crate::layout::Reshard;
 use crate::layout::Strides;
-use crate::model::Activation;
+use crate::model::{Activation, Balance};
 use crate::plan::Plan;
 use crate::settings::Strategy;
 use crate::settings::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, Implementation};
@@ -145,6 +146,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         low_head: training.fp8_output && low,
         squares_apart: squares_apart(plan),
         imbalance: training.moe.load().clamp(0.0, 1e6),
+        choices: choices(plan),
         frozen: false,
         gathered_share: match runtime.low_precision_by_torchao && numbers == Numbers::Fp8 {
             true => FLOAT8_GATHERED,
@@ -153,6 +155,13 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         host: HostBytes::of_state(plan, gathers, parameter_bytes, gradient_bytes),
         software: facts(plan, profile),
     }
+}
+
+/// Which experts tokens choose. NeMo Automodel's gate that forces balance counts on from token to token
+/// (`FakeBalancedGate`, components/moe/layers.py, 36044ad3d139); Megatron-Core's draws scores at random.
+fn choices(plan: &Plan) -> Choices {
+    let forced = plan.model.moe.as_ref().is_some_and(|moe| moe.routing.balance == Balance::Forced);
+    if forced && plan.is_automodels() { Choices::Neighbours } else { Choices::Any }
 }
 
 /// Whether the worker reduces gradients layer by layer beside a backward: its ranks talk by NCCL on GPUs alone.
@@ -271,6 +280,7 @@ pub(crate) fn recompute(plan: &Plan) -> Recompute {
                 _ => layers,
             };
             recompute.layer = again / layers;
+            recompute.stops_early = plan.stops_recomputing_early();
         }
         Granularity::Selective => {
             if plan.layout.fsdp.checkpoints_matmuls {
@@ -360,6 +370,45 @@ mod tests {
         let each = values[table().constants.iter().position(|one| one.name == "host_expert").unwrap()];
         // Two thirds of the launches, those of backward, run ahead; a rank has 16 experts.
         assert!(((eight - sixteen) / (16.0 * each / 3.0) - 1.0).abs() < 1e-6, "{eight} {sixteen}");
+    }
+
+    /// Seconds of a step of a mixture on eight GPUs whose experts are on all of them.
+    fn mixture(software: &serde_json::Value, recompute: &str, forced: bool) -> StepTime {
+        let file = json!({"version": 1, "model": {"preset": "qwen3-30b-a3b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1},
+            "runtime": "fsdp2", "layout": {"ep": 8}, "software": software,
+            "training": {"seq_len": 4096, "global_batch_size": 8, "recompute": {"granularity": recompute},
+                "moe": {"dispatcher": "flex", "force_balance": forced}}});
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+        setup(&plan).unwrap().predict(&table().values())
+    }
+
+    #[test]
+    fn automodels_checkpoints_end_where_backward_has_what_it_needs() {
+        let plan = |recompute: &str| {
+            let file = json!({"version": 1, "model": {"preset": "qwen3-30b-a3b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1},
+                "runtime": "fsdp2", "layout": {"ep": 8}, "software": {"framework": "automodel 0.7"},
+                "training": {"global_batch_size": 8, "recompute": {"granularity": recompute}}});
+            Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap()
+        };
+        let values = table().values();
+        let setup = setup(&plan("full")).unwrap();
+        let machine = setup.machine(&values);
+        let layer = Terms::new(&machine, &setup.split, &setup.options, &setup.shape).kinds[0];
+        // Tokens are sent there again; nothing needs what comes back.
+        assert!((layer.again.ep / layer.forward.ep - 0.5).abs() < 1e-9);
+        assert_eq!(layer.again.gemm, layer.forward.gemm);
+    }
+
+    #[test]
+    fn automodels_forced_balance_sends_tokens_to_one_rank() {
+        let parts = |software: serde_json::Value| {
+            [true, false].map(|forced| mixture(&software, "none", forced).parts.ep)
+        };
+        // Eight neighbours of 128 experts are on one of eight ranks, any eight on 5.25; starting takes the same.
+        let [neighbours, any] = parts(json!({"framework": "automodel 0.7"}));
+        assert!(any / neighbours > 4.5 && any / neighbours < 5.25, "{any} {neighbours}");
+        let [forced, any] = parts(json!({}));
+        assert_eq!(forced, any);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! alone, so a search keeps them over pipelines, data parallelism and global batches.
 
 use super::attention::{attended, fits_softmax, scanned};
+use super::choices::Choices;
 use super::collectives::GroupSize;
 use super::constants::ConstantRole;
 use super::gemm::{Product, forward, input_gradient, weight_gradient};
@@ -43,6 +44,8 @@ pub struct LayerSplit {
     pub etp_group: GroupSize,
     /// Tokens of the busiest expert rank over the mean; below 1 where the others are dropped.
     pub imbalance: f64,
+    /// Which experts tokens choose.
+    pub choices: Choices,
 }
 
 impl LayerSplit {
@@ -172,6 +175,8 @@ pub struct Recompute {
     pub shared: f64,
     /// Of norms and activation functions (memory-bound work).
     pub memory: f64,
+    /// Whether a layer is computed again only as far as its backward needs it: not what makes its output.
+    pub stops_early: bool,
 }
 
 /// Seconds of a micro batch in one layer.
@@ -212,6 +217,8 @@ pub(super) struct LayerWork {
     mlp: Both,
     /// Of the feed-forward part, shared experts; forward.
     shared: Parts,
+    /// Of it, what only makes the layer's output: nothing of its backward needs that; forward.
+    output: Parts,
     /// What memory bandwidth bounds, forward.
     memory: f64,
     /// Of the host ahead of the GPU, and of the GPU between kernels.
@@ -261,10 +268,12 @@ pub(super) fn layer_work(
 ) -> LayerWork {
     let work = Work { machine, split, options, hidden: shape.hidden };
     let (mlp, shared) = work.mlp(kind);
+    let output = work.output(kind, &mlp.forward);
     LayerWork {
         mixer: *mixer,
         mlp,
         shared: shared.forward,
+        output,
         memory: mixer.memory + mlp.forward.memory,
         host: work.host(kind),
         experts_host: work.experts_host(kind),
@@ -279,7 +288,8 @@ impl LayerWork {
         let MixerWork { all, core, projections, up, .. } = mixer;
         let mut repeated = Parts::default();
         let whole = all.forward + mlp.forward;
-        repeated += whole.times(again.layer);
+        let needed = if again.stops_early { whole + self.output.times(-1.0) } else { whole };
+        repeated += needed.times(again.layer);
         repeated.attention += core * again.core;
         repeated += projections.times(again.projections);
         repeated.gemm += up * again.up_projections;
@@ -385,7 +395,7 @@ impl Work<'_> {
     /// One gather and one reduce of `width` values a token each way; the backward pass gathers its inputs again.
     fn tp(&self, width_in: f64) -> Both {
         let (split, mut both) = (self.split, Both::default());
-        let exposed = if self.options.overlap_tp { self.machine.of(ConstantRole::ExposedTp) } else { 1.0 };
+        let exposed = self.exposed_tp();
         let tokens = 2.0 * split.gathered_tokens();
         let into = self.machine.gather(split.tp_group, self.options.gathered_share * tokens * width_in);
         let out = self.machine.gather(split.tp_group, tokens * self.hidden);
@@ -414,6 +424,28 @@ impl Work<'_> {
             }
             MlpShape::Experts { .. } => self.experts(kind),
         }
+    }
+
+    /// What makes a layer's output of what its backward needs, forward: an MLP's last matrix, and what sends tokens back from experts,
+    /// whose products come before tokens are put in order, which their backward needs.
+    fn output(&self, kind: &KindShape, forward: &Parts) -> Parts {
+        let mut parts = Parts::default();
+        match kind.mlp {
+            MlpShape::None => {}
+            MlpShape::Dense(_) => {
+                let last = |matrix: &Matrix| matrix.module == Module::Mlp && matrix.cut == MatrixCut::Inputs;
+                parts.gemm = self.matrices(kind, last).forward.gemm;
+                let out = 2.0 * self.split.gathered_tokens() * self.hidden;
+                parts.tp = self.exposed_tp() * self.machine.gather(self.split.tp_group, out);
+            }
+            MlpShape::Experts { .. } if self.options.fused_dispatch => parts.ep = forward.ep / 2.0,
+            MlpShape::Experts { .. } => {}
+        }
+        parts
+    }
+
+    fn exposed_tp(&self) -> f64 {
+        if self.options.overlap_tp { self.machine.of(ConstantRole::ExposedTp) } else { 1.0 }
     }
 
     /// The activation function over tokens of an MLP that so many ranks share: what it reads of each first matrix, and writes.
@@ -472,7 +504,8 @@ impl Work<'_> {
         }
         let bytes = 2.0 * tokens * width;
         let one_way = if self.options.fused_dispatch {
-            self.machine.dispatch(split.ep_group, bytes, top_k)
+            self.machine
+                .dispatch(split.ep_group, bytes, |places| split.choices.places(places, experts, top_k))
         } else {
             self.machine.all_to_all(split.ep_group, bytes * top_k)
         };

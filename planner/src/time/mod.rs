@@ -8,6 +8,7 @@ mod attention;
 mod bound;
 mod by_runtime;
 mod calibrated;
+mod choices;
 mod chunk_costs;
 #[cfg(test)]
 mod closed_form_tests;
@@ -46,6 +47,7 @@ pub use answer::{answer, check, simulated};
 pub use bound::ModelBound;
 pub(crate) use bound::waits_at_least;
 pub use calibrated::{MachinePart, PARTS, calibration};
+pub use choices::Choices;
 pub use collectives::GroupSize;
 pub(crate) use from_plan::default_profile;
 pub(crate) use from_plan::{host_share, inputs_at_least, recompute};

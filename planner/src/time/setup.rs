@@ -1,5 +1,6 @@
 //! What is computed where, put into the numbers that the formulas read.
 
+use super::choices::Choices;
 use super::collectives::GroupSize;
 use super::constants::{Chosen, ConstantRole, Profile, table};
 use super::host_copies::HostBytes;
@@ -86,6 +87,8 @@ pub struct Inputs<'a> {
     pub squares_apart: bool,
     /// Tokens of the busiest expert rank over the mean.
     pub imbalance: f64,
+    /// Which experts tokens choose.
+    pub choices: Choices,
     /// Whether only small adapters are trained.
     pub frozen: bool,
     /// Bytes of gathered activations over bf16's.
@@ -217,6 +220,7 @@ impl Inputs<'_> {
             ep_group: self.group(self.ep, strides.ep),
             etp_group: self.group(self.etp, strides.etp),
             imbalance: self.imbalance,
+            choices: self.choices,
         }
     }
 

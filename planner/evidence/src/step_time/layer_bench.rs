@@ -11,7 +11,9 @@ use planner::layout::Strides;
 use planner::model::{Activation, LayerRun, Mlp, Model};
 use planner::settings::{CpKind, CrossEntropy, Schedule};
 use planner::time::constants::table;
-use planner::time::{HostBytes, Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages};
+use planner::time::{
+    Choices, HostBytes, Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages,
+};
 
 pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     let (Some(forward), Some(backward)) = (row.real("forward_ms"), row.real("backward_ms")) else {
@@ -104,6 +106,7 @@ fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Re
         low_head: false,
         squares_apart: false,
         imbalance: 1.0,
+        choices: Choices::default(),
         frozen: false,
         gathered_share: 1.0,
         host: HostBytes::default(),

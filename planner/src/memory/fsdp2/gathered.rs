@@ -37,6 +37,8 @@ pub(crate) struct Gathered {
     pub largest: Quantity,
     /// Of a rank's shard.
     pub shard: Quantity,
+    /// Of those, what the trainer leaves out of FSDP: ranks have it whole and compute with it as it is.
+    pub left_out: Quantity,
     /// Of its parameters as the worker computes with them, without padding.
     pub computed: Computed,
     /// Ranks that it is gathered from.
@@ -123,13 +125,14 @@ impl Gathered {
     /// The same where the units are known.
     pub(crate) fn of_units(plan: &Plan, stage: u64, units: &[Unit]) -> Vec<Gathered> {
         let mesh = plan.mesh();
+        let leaves_out = leaves_whole_experts_out(plan);
         let mut known: Vec<(&Arc<[Placed]>, Gathered)> = Vec::new();
         let mut found = Vec::with_capacity(units.len());
         for (unit, section) in units.iter().zip(sections(units)) {
             let Unit { kind, number, reshard, ref params } = *unit;
             let alike = known.iter().find(|(known, _)| Arc::ptr_eq(known, params)).map(|(_, alike)| *alike);
             let one = alike.unwrap_or_else(|| {
-                let one = Gathered::of(&mesh, unit, section);
+                let one = Gathered::of(&mesh, unit, section, leaves_out);
                 known.push((params, one));
                 one
             });
@@ -146,10 +149,11 @@ impl Gathered {
         found
     }
 
-    fn of(mesh: &Mesh, unit: &Unit, section: Section) -> Gathered {
+    fn of(mesh: &Mesh, unit: &Unit, section: Section, leaves_out: bool) -> Gathered {
         let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
-        let wrapped = mesh.dp_shard * mesh.cp * mesh.dp_replicate > 1;
         let expert = unit.params.first().is_some_and(Placed::is_expert_sharded);
+        let left_out = leaves_out && expert && mesh.ep > 1 && mesh.ep_shard * mesh.dp_replicate == 1;
+        let wrapped = mesh.dp_shard * mesh.cp * mesh.dp_replicate > 1 && !left_out;
         let mut found = Gathered {
             kind: unit.kind,
             section,
@@ -161,6 +165,7 @@ impl Gathered {
             head: Quantity::ZERO,
             largest: Quantity::ZERO,
             shard: Quantity::ZERO,
+            left_out: Quantity::ZERO,
             computed: Computed::default(),
             members: if expert { mesh.ep_shard } else { mesh.dp_shard * mesh.cp },
             weights: Weights::CopiedOut,
@@ -179,8 +184,17 @@ impl Gathered {
                 }
             }
         }
+        if left_out {
+            found.left_out = found.shard;
+        }
         found
     }
+}
+
+/// Whether experts that no second rank shares stay out of FSDP: NeMo Automodel's do (`components/moe/parallelizer.py`, `ignored_params`,
+/// 36044ad3d139), so nothing of them is gathered or reduced, and their gradients are of their own type.
+fn leaves_whole_experts_out(plan: &Plan) -> bool {
+    plan.is_automodels()
 }
 
 impl Gathered {
@@ -206,6 +220,7 @@ impl Gathered {
                 head: computed.parts[1],
                 largest: computed.largest,
                 shard: Quantity::from(unit.slice),
+                left_out: Quantity::ZERO,
                 computed,
                 members: unit.members,
                 weights: unit.weights,

@@ -1,8 +1,8 @@
 //! What a layer keeps under torch's own operators, with torch's checkpoints.
 
-use crate::model::{Experts, FeedForward, LayerKind, MixerRef, Mlp};
+use crate::model::{Balance, Experts, FeedForward, LayerKind, MixerRef, Mlp};
 use crate::plan::Plan;
-use crate::settings::Granularity;
+use crate::settings::{Dispatcher, Granularity};
 
 use crate::memory::moe::routed_tokens;
 use crate::memory::parts::{SavedBytes, Saver};
@@ -127,6 +127,11 @@ fn ring_backward(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     ring(at, kind) + 4 * (queries + 3 * keys)
 }
 
+/// Whether experts are those of NeMo Automodel behind a dispatcher that sorts tokens as it sends them.
+fn sorts_as_it_sends(at: &PlanTerms<'_>) -> bool {
+    at.plan.is_automodels() && at.plan.dispatcher() == Dispatcher::Flex
+}
+
 /// What single operators keep that fused ones don't: the activated gate beside gate, up projection and product; sorted,
 /// padded and weighted tokens of experts.
 fn unfused(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
@@ -134,6 +139,13 @@ fn unfused(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
     match at.plan.model.feed_forward(kind) {
         _ if at.plan.layout.fsdp.compiled => Quantity::ZERO,
         FeedForward::Dense(mlp) => at.size * at.full * wide(mlp.between, mlp.width) / at.tp,
+        // NeMo Automodel's have Megatron-Core's kernels (`components/moe/experts.py`, 36044ad3d139). A bias that is multiplied by the tokens' weights is
+        // spread over them first, in fp32, and kept for the weights' gradients, which a gate that forces balance has none of.
+        FeedForward::Experts(Experts { moe, routed: mlp, .. }) if sorts_as_it_sends(at) => {
+            let weighs = at.plan.model.mlp_bias && moe.routing.balance != Balance::Forced;
+            let spread = if weighs { 4 } else { 0 };
+            spread * routed_tokens(at) * Quantity::from(mlp.stream)
+        }
         FeedForward::Experts(Experts { routed: mlp, .. }) => {
             at.size * routed_tokens(at) * (wide(mlp.between, mlp.width) + wide(3, mlp.stream))
         }

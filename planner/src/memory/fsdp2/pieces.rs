@@ -39,6 +39,8 @@ pub(super) struct Piece {
     pub largest: Quantity,
     /// Elements of this rank's shard, padding included.
     pub shard: Quantity,
+    /// Of those, what is not wrapped.
+    pub left_out: Quantity,
     /// Whether it stays gathered from forward to backward.
     pub stays: bool,
     /// Bytes of the part of it that does, where it is split over fewer ranks than it is sharded over in between.
@@ -88,7 +90,7 @@ impl Pieces {
         };
         let param = Quantity::from(plan.training.dtype.size());
         // A layer's experts come before the rest of it, and are at work with it.
-        let mut experts = (Quantity::ZERO, Quantity::ZERO, Quantity::ZERO, Quantity::ZERO);
+        let mut experts = [Quantity::ZERO; 5];
         let model: &Architecture = &plan.model;
         let chunks = chunks_of_stage(&plan.layout, model.num_layers, stage).unwrap_or_default();
         let mut known: Vec<((LayerKind, Granularity), TorchLayer)> = Vec::new();
@@ -111,7 +113,7 @@ impl Pieces {
             let bytes_of = param * (whole - eighths) + eighths;
             let (role, bytes) = match unit.kind {
                 UnitKind::Experts => {
-                    experts = (whole, own, bytes_of, param * unit.kept_part);
+                    experts = [whole, own, bytes_of, param * unit.kept_part, unit.left_out];
                     continue;
                 }
                 UnitKind::Root => {
@@ -130,7 +132,7 @@ impl Pieces {
                     (Role::Last, TorchLayer::default())
                 }
             };
-            let (with, with_shard, with_bytes, with_kept) =
+            let [with, with_shard, with_bytes, with_kept, left_out] =
                 if role == Role::Layer { experts } else { Default::default() };
             experts = Default::default();
             found.list.push(Piece {
@@ -139,6 +141,7 @@ impl Pieces {
                 gathered_bytes: bytes_of + with_bytes,
                 largest: unit.largest,
                 shard: own + with_shard,
+                left_out,
                 stays: !unit.reshard,
                 kept_part: param * unit.kept_part + with_kept,
                 bytes,

@@ -263,3 +263,51 @@ fn selective_checkpoints_hold_less_than_none() {
         );
     }
 }
+
+/// Experts on eight ranks of as many, whose gradients wait for a second micro batch, all as NeMo Automodel's recipe has it.
+fn of_mixture(framework: Option<&str>, biased: bool, forced: bool) -> Plan {
+    plan(|plan| {
+        plan["model"]["architecture"]["moe"] = json!({"experts": 16, "top_k": 2, "ffn_hidden_size": 1024});
+        plan["model"]["architecture"]["mlp_bias"] = biased.into();
+        plan["layout"] = json!({"ep": 8, "fsdp": {"sharded_dtype": "bf16", "reduce_dtype": "fp32", "gradient_sync": "last",
+            "reshard_after_forward": "never"}});
+        plan["training"]["global_batch_size"] = 16.into();
+        plan["training"]["moe"] = json!({"dispatcher": "flex", "force_balance": forced});
+        if let Some(framework) = framework {
+            plan["software"] = json!({"framework": framework});
+        }
+    })
+}
+
+/// NeMo Automodel leaves experts out of FSDP that no second rank shares: nothing of them is gathered, and their gradients are there
+/// from the first micro batch on in their own type, not in that of a reduction.
+#[test]
+fn whole_experts_are_left_out_by_automodel() {
+    let [named, unnamed] = [Some("automodel 0.7"), None].map(|name| of_mixture(name, false, false));
+    // Two experts of a rank in each of eight layers.
+    let experts = 8 * 2 * 3 * 512 * 1024;
+    let [own, all] = [&named, &unnamed].map(|plan| fullest(plan, "forward"));
+    assert_eq!(all.unsharded - own.unsharded, Quantity::from(2 * experts));
+    assert_eq!(all.gradients - own.gradients, Quantity::from(4 * experts));
+    assert_eq!(all.absent - own.absent, Quantity::from(2 * experts));
+    // What the update takes is the same.
+    let [own, all] = [&named, &unnamed].map(|plan| fullest(plan, "optimizer").temporaries);
+    assert_eq!(own, all);
+}
+
+/// Behind a dispatcher that sorts as it sends, its experts keep no sorted or padded copies; of a bias that the tokens' weights multiply
+/// they keep what those weights' gradients need, where they have any.
+#[test]
+fn automodels_experts_keep_a_bias_where_weights_have_gradients() {
+    let kept = |framework: Option<&str>, biased: bool, forced: bool| {
+        let plan = of_mixture(framework, biased, forced);
+        let terms = LayerTerms::new(&plan);
+        let (kind, _) = *plan.model.layer_kinds().first().unwrap();
+        layer(&terms, kind, plan.training.recompute).saved.total()
+    };
+    let rows = Quantity::of(1024 * 2 * 512);
+    let automodel = Some("automodel 0.7");
+    assert!(kept(None, false, true) >= kept(automodel, false, true) + 3 * 2 * rows);
+    let plain = kept(automodel, true, true);
+    assert_eq!(kept(automodel, true, false), plain + 4 * rows);
+}

@@ -68,14 +68,14 @@ struct Sums {
     staying: Vec<Quantity>,
     /// Saved by the pieces, and by the micro batches beside.
     saved: Vec<SavedBytes>,
-    /// Elements of their shards, and of the root's.
+    /// Elements of their shards, and of the root's, whose gradients are made in a step's last micro batch alone.
     shards: Vec<Quantity>,
     /// Elements gathered.
     gathered: Vec<Quantity>,
 }
 
 impl Sums {
-    fn of(pieces: &Pieces, base: SavedBytes, param: Quantity) -> Sums {
+    fn of(pieces: &Pieces, base: SavedBytes, param: Quantity, several: bool) -> Sums {
         fn from<T>(first: T, count: usize) -> Vec<T> {
             let mut all = Vec::with_capacity(count + 1);
             all.push(first);
@@ -92,7 +92,9 @@ impl Sums {
             let stays = if piece.stays { piece.gathered_bytes } else { piece.kept_part };
             sums.staying.push(sums.staying[index] + stays);
             sums.saved.push(sums.saved[index] + piece.bytes.saved);
-            sums.shards.push(sums.shards[index] + piece.shard);
+            // What no unit wraps has its gradients from the first micro batch on.
+            let early = if several { piece.left_out } else { Quantity::ZERO };
+            sums.shards.push(sums.shards[index] + piece.shard.saturating_sub(early));
             sums.gathered.push(sums.gathered[index] + piece.gathered);
         }
         sums
@@ -129,7 +131,7 @@ pub(super) fn walk(terms: &LayerTerms<'_>, stage: u64, gathers: &StageGathers, t
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let mut walk = Walk {
         at: terms.at,
-        sums: Sums::of(&pieces, base, param),
+        sums: Sums::of(&pieces, base, param, several),
         param,
         reduce: Quantity::from(settings.reduce_dtype.size()),
         sharded: sharded_size(plan),
@@ -284,7 +286,8 @@ impl Walk<'_> {
                 Some(next) => next.gathered,
                 None => Quantity::ZERO,
             };
-            let gradients = piece.gathered * self.param;
+            // Of what no unit wraps a micro batch's gradients are added to those of the ones before.
+            let gradients = (piece.gathered + piece.left_out) * self.param;
             let mut start = self.moment("backward", index + 1);
             start.unsharded = self.staying(index + 1) + at_work;
             start.gather = ahead;
@@ -328,7 +331,7 @@ impl Walk<'_> {
         reduce.activations = self.saved(0);
         reduce.gradients = if self.accumulated.is_some() { root * self.reduce } else { root * self.param };
         reduce.temporaries += root * self.reduce;
-        let shards = self.sums.shards[self.list().len()];
+        let shards = self.pieces.root_shard + self.list().iter().map(|piece| piece.shard).sum::<Quantity>();
         // torch's multi-tensor Adam makes the denominators of all parameters before it uses them.
         let update = shards * self.sharded;
         tell(reduce);
