@@ -124,6 +124,9 @@ mod tests {
             // As the searched layers add up (no released transformers has the class); Hugging Face shows 49.9B, 253B.
             ("llama-nemotron-super-49b", 49_867_145_216),
             ("llama-nemotron-ultra-253b", 253_401_268_224),
+            ("llama-2-7b", 6_738_415_616),
+            ("llama-2-13b", 13_015_864_320),
+            ("llama-2-70b", 68_976_648_192),
             ("llama-3-70b", 70_553_706_496),
             ("llama-3-8b", 8_030_261_248),
             ("llama-3.2-1b", 1_235_814_400),

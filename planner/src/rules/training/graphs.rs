@@ -15,6 +15,10 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     }
     let training = shape.training;
     let (graphs, modules) = (training.cuda_graphs, &training.cuda_graph_modules);
+    // Nothing is captured then, whatever a recipe has named.
+    if graphs == CudaGraphs::None {
+        return;
+    }
     refuse_names(FIELD, RULE, modules, GRAPH_MODULES, broken, |module| wrong(shape, module));
     broken.require(
         modules.is_empty() || graphs != CudaGraphs::Iteration,
@@ -23,9 +27,6 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
         RULE,
         || "a graph of the whole iteration takes no modules; name none, or take scoped".to_owned(),
     );
-    if graphs == CudaGraphs::None {
-        return;
-    }
     let whole_experts = modules.is_empty() && shape.architecture.moe.is_some();
     let fixed = graphs != CudaGraphs::Scoped || !whole_experts || training.moe.captures_experts();
     broken.require(fixed, FIELD, "[]", RULE, || {

@@ -361,6 +361,10 @@ fn offload_and_graphs() {
         json!({"cuda_graphs": "iteration", "cuda_graph_modules": ["attn"]}),
         &["training.cuda_graphs"],
     );
+    let experts = json!({"granularity": "selective", "modules": ["moe"]});
+    let router = |graphs: &str| json!({"cuda_graphs": graphs, "cuda_graph_modules": ["attn", "moe_router"], "recompute": experts});
+    graphs("mixtral-8x7b", router("scoped"), &[modules]);
+    graphs("mixtral-8x7b", router("none"), &[]);
     let full = json!({"granularity": "full", "method": "uniform", "num_layers": 1});
     graphs("llama-3-8b", json!({"cuda_graphs": "scoped", "recompute": full}), &["training.cuda_graphs"]);
     graphs("llama-3-8b", json!({"cuda_graphs": "iteration", "recompute": full}), &[]);
