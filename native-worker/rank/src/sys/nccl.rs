@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use tch::{Kind, Tensor};
@@ -23,6 +23,9 @@ unsafe extern "C" {
 pub const ID_BYTES: usize = 128;
 /// What a call of a communicator says that goes on after the call.
 const IN_PROGRESS: c_int = 7;
+/// For how long a call that goes on is asked about again at once. Most take some microseconds, and the thread that waits is the one
+/// that launches a step: the shortest sleep takes longer, as the system adds 50 us to it.
+const AT_ONCE: Duration = Duration::from_micros(200);
 /// The colour of a rank that is in no part of a split.
 const NO_COLOUR: c_int = -1;
 /// What a setting is that is left to NCCL.
@@ -499,6 +502,7 @@ impl Communicator {
 
     /// Waits until what was called goes on no more.
     fn settle(&self, what: &str, patience: Patience<'_>) -> anyhow::Result<()> {
+        let since = Instant::now();
         let mut pause = Duration::from_micros(10);
         loop {
             match self.state() {
@@ -509,6 +513,10 @@ impl Communicator {
                     bail!("NCCL failed in {what}: {reason}")
                 }
                 State::InProgress => patience().with_context(|| format!("NCCL, in {what}"))?,
+            }
+            if since.elapsed() < AT_ONCE {
+                std::thread::yield_now();
+                continue;
             }
             std::thread::sleep(pause);
             pause = (2 * pause).min(Duration::from_millis(5));

@@ -345,6 +345,14 @@ fn ranks_that_nccl_does_not_connect_end() {
 }
 
 #[test]
+fn a_call_that_stays_in_progress_ends_all_ranks() {
+    let mut run = start(&endless(2, 1), &["--timeout-s", "2"], &[("FAKE_NCCL_POLLS", "1000000000")]);
+    let pids = pids(&run, 2);
+    let expected = ["NCCL, in ", " number 1 of ", "on rank 1: not done within 2 s"];
+    check_failed(&mut run, &pids, None, PATIENCE, &expected);
+}
+
+#[test]
 fn what_nccl_reports_later_ends_all_ranks() {
     let mut run = start(&endless(2, 1), &[], &[("FAKE_NCCL_FAIL_AFTER", "40")]);
     let pids = pids(&run, 2);

@@ -5,7 +5,8 @@
 // is done, as on a GPU; with $FAKE_NCCL_DELAYS=N each piece of work begins up to N microseconds late. Communicators
 // connect behind the call that makes them. Every call is written to $FAKE_NCCL_LOG.PID, one line each. With
 // $FAKE_NCCL_FAIL_AFTER=N, the communicators of this process report a remote error after N operations and do no more;
-// with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress. With $FAKE_GPU_FORGETS=default or side, that stream, or the others,
+// with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress. With $FAKE_NCCL_POLLS=N each collective is in progress the first N times that it is
+// asked about. With $FAKE_GPU_FORGETS=default or side, that stream, or the others,
 // don't wait for events: what a program does that forgot to. $FAKE_GPU_DRIVER, _MODE, _GIB, _FREE, _MULTIPROCESSORS and
 // $FAKE_NCCL_VERSION are what a GPU, its driver and NCCL say of themselves. With $FAKE_NCCL_SLOW=N collectives and messages take N
 // milliseconds longer. With $FAKE_NCCL_HANGS=abort, revoke or exit, that of the first part of all ranks, or the end of the process,
@@ -49,6 +50,7 @@ typedef struct Comm {
   Shared* shared;
   int rank, size, number;
   _Atomic int aborted, state;
+  _Atomic long polls;  // for which it is still in progress
   int splits;  // so far, the same on all its ranks
   char name[ID_BYTES];
 } Comm;
@@ -555,7 +557,12 @@ int ncclCommDestroy(void* handle) {
 
 int ncclCommGetAsyncError(void* handle, int* code) {
   const char* limit = getenv("FAKE_NCCL_FAIL_AFTER");
-  *code = limit && operations > atoi(limit) ? REMOTE_ERROR : ((Comm*)handle)->state;
+  Comm* comm = handle;
+  *code = limit && operations > atoi(limit) ? REMOTE_ERROR : comm->state;
+  if (*code == SUCCESS && comm->polls > 0) {
+    --comm->polls;
+    *code = IN_PROGRESS;
+  }
   return 0;
 }
 
@@ -569,7 +576,8 @@ static int collective(Kind kind, const char* name, const void* in, void* out, si
     gpu_work(stream_of(stream)->number, name, ranges, 2);
   }
   enqueue(stream, (Work){.kind = kind, .comm = comm, .input = in, .output = out, .count = count, .type = type, .argument = argument});
-  return 0;
+  comm->polls = setting("FAKE_NCCL_POLLS", 0);
+  return comm->polls > 0 ? IN_PROGRESS : SUCCESS;
 }
 
 int ncclAllReduce(const void* in, void* out, size_t count, int type, int op, void* comm, void* stream) {
