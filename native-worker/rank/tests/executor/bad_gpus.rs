@@ -59,7 +59,7 @@ fn a_machine_without_a_driver_has_no_gpus() {
 
 #[test]
 fn a_gpu_that_is_not_for_everybody() {
-    let whose = "rank 1: can't use GPU 1 of the 8 that it sees";
+    let whose = "rank 1: can't use GPU 2 of the 8 that it sees";
     check(
         &[("FAKE_GPU_MODE", "3")],
         &[whose, "in exclusive mode, and another process has it", "CUDA error 46"],
@@ -69,15 +69,15 @@ fn a_gpu_that_is_not_for_everybody() {
 
 #[test]
 fn a_gpu_that_others_fill() {
-    let full = ["rank 1: GPU 1 has 0.0 GiB free of 80.0", "80.0 GiB are in use by other processes"];
+    let full = ["rank 1: GPU 2 has 0.0 GiB free of 80.0", "80.0 GiB are in use by other processes"];
     check(&[("FAKE_GPU_FREE", "4096")], &full);
 }
 
 #[test]
 fn gpus_of_two_kinds() {
     let kinds = [
-        "ranks have different GPUs: compute capability 9.0, 132 multiprocessors on rank 0 (GPU 0000:00:00.0 of ",
-        "compute capability 9.0, 114 multiprocessors on rank 1 (GPU 0000:01:00.0 of ",
+        "ranks have different GPUs: compute capability 9.0, 132 multiprocessors on rank 0 (GPU 0000:01:00.0 of ",
+        "compute capability 9.0, 114 multiprocessors on rank 1 (GPU 0000:02:00.0 of ",
         "start ranks on GPUs of one kind",
     ];
     check(&[("FAKE_GPU_MULTIPROCESSORS", "114")], &kinds);
@@ -88,7 +88,7 @@ fn gpus_of_two_kinds() {
 #[test]
 fn two_versions_of_nccl() {
     let versions = [
-        "ranks have different versions of NCCL: 2.28.0 on rank 0 (GPU 0000:00:00.0 of ",
+        "ranks have different versions of NCCL: 2.28.0 on rank 0 (GPU 0000:01:00.0 of ",
         "2.27.3 on rank 1",
         "install the same torch",
     ];

@@ -47,7 +47,7 @@ pub fn library() -> &'static str {
     })
 }
 
-/// Starts a rank for each GPU.
+/// Starts a rank for each GPU but the first of the machine: that is what a thread has which forgot to take its rank's.
 pub fn start(plan: &Value, arguments: &[&str], variables: &[(&str, &str)]) -> Run {
     start_each(plan, arguments, |_| variables)
 }
@@ -64,8 +64,13 @@ pub fn start_each<'v>(
     all.extend(arguments);
     let (world, port) = (plan["cluster"]["gpus_per_node"].as_u64().unwrap(), free_port());
     for rank in 0..world {
-        let mut given =
-            vec![("LD_PRELOAD", library), ("FAKE_NCCL_LOG", log.as_str()), ("FAKE_NCCL_DELAYS", "300")];
+        let gpu = (rank + 1).to_string();
+        let mut given = vec![
+            ("LD_PRELOAD", library),
+            ("LOCAL_RANK", gpu.as_str()),
+            ("FAKE_NCCL_LOG", log.as_str()),
+            ("FAKE_NCCL_DELAYS", "300"),
+        ];
         given.extend(variables(rank));
         let start =
             Start { rank, world, port, arguments: &all, program: None, plan: None, variables: &given };

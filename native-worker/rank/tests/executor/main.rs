@@ -16,6 +16,7 @@ mod families;
 mod fsdp2;
 mod gpu;
 mod gpu_kernels;
+mod gpu_threads;
 mod half;
 mod harness;
 mod kept;

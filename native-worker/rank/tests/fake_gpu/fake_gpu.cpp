@@ -6,7 +6,8 @@
 //
 // Each piece of work says what it reads and writes. Where one may meet what another stream still reads or writes, and no
 // event puts one before the other, the process ends and names both: not only where they happened to meet. Memory that is
-// given back must be nobody's either. Fresh memory is full of NaNs.
+// given back must be nobody's either. Fresh memory is full of NaNs. Memory belongs to a GPU, and work of another that reads or writes it
+// ends the process, too.
 //
 // A line "sync NAME" is written to $FAKE_NCCL_LOG.PID for each operation for which the host would wait for the GPU.
 
@@ -30,9 +31,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 extern "C" {
@@ -42,15 +45,16 @@ typedef struct {
   int writes;
 } Range;
 void fake_say(const char* format, ...);
-void fake_settle_default(void);
+void fake_settle_default(int device);
+int* fake_device(void);
 }
 
 namespace {
 
 // ---- who reads and writes what, in which order ----
 
+// The first are the default streams of the GPUs of these numbers.
 constexpr int kStreams = 64;
-constexpr int kDefault = 0;
 
 // Of each stream, how much of its work is done before.
 using Clock = std::array<long, kStreams>;
@@ -70,6 +74,7 @@ struct Access {
 
 struct Block {
   size_t bytes;
+  int device;
   std::vector<Access> accesses;
 };
 
@@ -95,7 +100,24 @@ Block* block_of(const char* address) {
   return address < found->first + found->second.bytes ? &found->second : nullptr;
 }
 
-void work(int stream, const char* what, const Range* ranges, size_t count) {
+// The GPU that this thread is on.
+c10::DeviceIndex current() {
+  return static_cast<c10::DeviceIndex>(*fake_device());
+}
+
+// A thread is on this GPU, until it is on the one before again.
+class On {
+ public:
+  explicit On(int device) : before_(std::exchange(*fake_device(), device)) {}
+  On(const On&) = delete;
+  On& operator=(const On&) = delete;
+  ~On() { *fake_device() = before_; }
+
+ private:
+  const int before_;
+};
+
+void work(int stream, int device, const char* what, const Range* ranges, size_t count) {
   std::lock_guard<std::mutex> guard(lock);
   Clock& clock = clocks[stream];
   join(clock, seen);
@@ -104,6 +126,10 @@ void work(int stream, const char* what, const Range* ranges, size_t count) {
     const Range& range = ranges[i];
     Block* block = range.bytes > 0 ? block_of(range.begin) : nullptr;
     if (block == nullptr) continue;
+    if (block->device != device) {
+      std::fprintf(stderr, "fake GPU: %s on GPU %d, with memory of GPU %d\n", what, device, block->device);
+      std::_Exit(70);
+    }
     Access own{stream, number, range.begin, range.begin + range.bytes, range.writes != 0, what};
     auto& all = block->accesses;
     for (const Access& other : all) {
@@ -130,15 +156,16 @@ void work(int stream, const char* what, const Range* ranges, size_t count) {
 constexpr size_t kRound = 512;
 
 size_t allocated = 0;
-thread_local c10::DeviceIndex current = 0;
 
 void give_back(void* address) {
   size_t bytes = 0, left = 0;
+  int device = 0;
   {
     std::lock_guard<std::mutex> guard(lock);
     auto found = blocks.find(static_cast<char*>(address));
     // The next who has the memory computes in the default stream.
-    const Clock& clock = clocks[kDefault];
+    device = found->second.device;
+    const Clock& clock = clocks[device];
     for (const Access& other : found->second.accesses) {
       if (other.number > std::max(clock[other.stream], seen[other.stream])) unordered("memory is given back", other);
     }
@@ -147,13 +174,14 @@ void give_back(void* address) {
     left = allocated -= bytes;
   }
   c10::reportMemoryUsageToProfiler(
-      address, -static_cast<int64_t>(bytes), left, left, c10::Device(c10::kCUDA, current));
+      address, -static_cast<int64_t>(bytes), left, left,
+      c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
   std::free(address);
 }
 
 struct Memory final : c10::Allocator {
   c10::DataPtr allocate(size_t asked) override {
-    const c10::Device device(c10::kCUDA, current);
+    const c10::Device device(c10::kCUDA, current());
     if (asked == 0) return c10::DataPtr(nullptr, nullptr, &c10::detail::deleteNothing, device);
     const size_t bytes = (asked + kRound - 1) / kRound * kRound;
     void* address = std::aligned_alloc(kRound, bytes);
@@ -162,7 +190,7 @@ struct Memory final : c10::Allocator {
     size_t now = 0;
     {
       std::lock_guard<std::mutex> guard(lock);
-      blocks[static_cast<char*>(address)] = Block{bytes, {}};
+      blocks[static_cast<char*>(address)] = Block{bytes, device.index(), {}};
       now = allocated += bytes;
     }
     c10::reportMemoryUsageToProfiler(address, static_cast<int64_t>(bytes), now, now, device);
@@ -211,11 +239,11 @@ c10::DeviceIndex gpus() {
 
 // ---- what the host waits for ----
 
-// The host waits for what the default stream was given so far.
+// The host waits for what the default stream of the thread's GPU was given so far.
 void host_waits(const char* what) {
   fake_say("sync %s\n", what);
   std::lock_guard<std::mutex> guard(lock);
-  join(seen, clocks[kDefault]);
+  join(seen, clocks[current()]);
 }
 
 // Operations that read on the host how large what they make is, or a number of it.
@@ -247,10 +275,18 @@ struct Operation {
   std::vector<Range> ranges;
   // Empty tensors that an operation makes as large as it wants, and what stands in for them.
   std::vector<std::pair<at::Tensor, at::Tensor>> grown;
+  // As libtorch has it, an operation is on its tensors' GPU, whichever the thread is on.
+  std::optional<On> on;
+
+  void is_on(c10::Device device) {
+    if (!on.has_value()) on.emplace(device.has_index() ? device.index() : current());
+    TORCH_CHECK(!device.has_index() || device.index() == current(), "fake GPU: an operation on GPUs ", device, " and ", current());
+  }
 
   // The same memory as a tensor of the CPU.
   at::Tensor on_host(const at::Tensor& tensor, bool writes, bool is_out) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
+    is_on(tensor.device());
     const auto options = at::TensorOptions().device(at::kCPU).dtype(tensor.scalar_type());
     if (is_out && tensor.numel() == 0) {
       grown.emplace_back(tensor, at::empty({0}, options));
@@ -269,9 +305,9 @@ struct Operation {
   }
 
   void begin(const char* what) {
-    work(kDefault, what, ranges.data(), ranges.size());
+    work(current(), current(), what, ranges.data(), ranges.size());
     ranges.clear();
-    fake_settle_default();
+    fake_settle_default(current());
   }
 
   void end(const char* what) {
@@ -281,7 +317,7 @@ struct Operation {
       std::memcpy(tensor.data_ptr(), stand_in.contiguous().data_ptr(), tensor.nbytes());
       ranges.push_back({static_cast<const char*>(tensor.data_ptr()), span(tensor), 1});
     }
-    work(kDefault, what, ranges.data(), ranges.size());
+    work(current(), current(), what, ranges.data(), ranges.size());
   }
 };
 
@@ -309,6 +345,7 @@ void on_the_cpu(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::j
       }
       value = list;
     } else if (value.isDevice()) {
+      if (value.toDevice().is_cuda()) operation.is_on(value.toDevice());
       value = c10::Device(c10::kCPU);
     }
   }
@@ -348,7 +385,7 @@ at::Tensor empty(
     std::optional<at::Device> device,
     std::optional<bool>,
     std::optional<at::MemoryFormat> format) {
-  const c10::DeviceGuard guard(device.value_or(c10::Device(c10::kCUDA, current)));
+  const c10::DeviceGuard guard(device.value_or(c10::Device(c10::kCUDA, current())));
   return at::detail::empty_generic(
       size, &memory, c10::DispatchKeySet(c10::DispatchKey::CUDA), type.value_or(at::kFloat), format);
 }
@@ -360,8 +397,13 @@ at::Tensor empty_strided(
     std::optional<at::Layout>,
     std::optional<at::Device> device,
     std::optional<bool>) {
-  const c10::DeviceGuard guard(device.value_or(c10::Device(c10::kCUDA, current)));
+  const c10::DeviceGuard guard(device.value_or(c10::Device(c10::kCUDA, current())));
   return empty_like_strided(size, stride, type.value_or(at::kFloat));
+}
+
+const at::Tensor& resize(const at::Tensor& tensor, at::IntArrayRef size, std::optional<at::MemoryFormat> format) {
+  const On on(tensor.device().index());
+  return at::native::resize_(tensor, size, format);
 }
 
 at::Tensor& copy(at::Tensor& there, const at::Tensor& here, bool non_blocking) {
@@ -536,7 +578,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("view", static_cast<at::Tensor (*)(const at::Tensor&, at::IntArrayRef)>(at::native::view));
   m.impl("_reshape_alias", at::native::_reshape_alias);
   m.impl("unfold", static_cast<at::Tensor (*)(const at::Tensor&, int64_t, int64_t, int64_t)>(at::native::unfold));
-  m.impl("resize_", at::native::resize_);
+  m.impl("resize_", resize);
   m.impl("_fused_sdp_choice", plain_attention);
   m.impl("_fused_rms_norm_backward", rms_norm_backward);
   m.impl("_scaled_dot_product_flash_attention", flash_attention);
@@ -551,14 +593,14 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::kCUDA; }
   c10::Device exchangeDevice(c10::Device device) const override {
-    const c10::Device before(c10::kCUDA, current);
-    if (device.has_index()) current = device.index();
+    const c10::Device before = getDevice();
+    uncheckedSetDevice(device);
     return before;
   }
-  c10::Device getDevice() const override { return c10::Device(c10::kCUDA, current); }
+  c10::Device getDevice() const override { return c10::Device(c10::kCUDA, current()); }
   void setDevice(c10::Device device) const override { uncheckedSetDevice(device); }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
-    if (device.has_index()) current = device.index();
+    if (device.has_index()) *fake_device() = device.index();
   }
   c10::Stream getStream(c10::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
   c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
@@ -572,9 +614,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void*) const override { return true; }
   void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override { host_waits("stream"); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    const On on(stream.device_index());
+    host_waits("stream");
+  }
   void synchronizeEvent(void*) const override { host_waits("event"); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { host_waits("device"); }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    const On on(device);
+    host_waits("device");
+  }
 };
 
 C10_REGISTER_GUARD_IMPL(CUDA, Guard)
@@ -593,23 +641,33 @@ struct CUDAHooks final : CUDAHooksInterface {
   explicit CUDAHooks(CUDAHooksArgs) {}
   void init() const override {}
   const Generator& getDefaultGenerator(DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
-  Device getDeviceFromPtr(void*) const override { return Device(kCUDA, current); }
+  Device getDeviceFromPtr(void* address) const override {
+    std::lock_guard<std::mutex> guard(lock);
+    const Block* block = block_of(static_cast<const char*>(address));
+    TORCH_CHECK(block != nullptr, "fake GPU: no memory of a GPU at ", address);
+    return Device(kCUDA, static_cast<DeviceIndex>(block->device));
+  }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return gpus() > 0; }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   bool hasCUDA() const override { return gpus() > 0; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
   std::string showConfig() const override { return "a fake GPU"; }
-  DeviceIndex current_device() const override { return current; }
-  DeviceIndex getCurrentDevice() const override { return current; }
-  void setCurrentDevice(DeviceIndex device) const override { current = device; }
-  DeviceIndex exchangeDevice(DeviceIndex device) const override { return std::exchange(current, device); }
-  DeviceIndex maybeExchangeDevice(DeviceIndex device) const override { return std::exchange(current, device); }
+  DeviceIndex current_device() const override { return current(); }
+  DeviceIndex getCurrentDevice() const override { return current(); }
+  void setCurrentDevice(DeviceIndex device) const override { *fake_device() = device; }
+  DeviceIndex exchangeDevice(DeviceIndex device) const override {
+    return static_cast<DeviceIndex>(std::exchange(*fake_device(), device));
+  }
+  DeviceIndex maybeExchangeDevice(DeviceIndex device) const override { return exchangeDevice(device); }
   DeviceIndex deviceCount() const override { return gpus(); }
   int getNumGPUs() const override { return gpus(); }
   Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
   Allocator* getCUDADeviceAllocator() const override { return &memory; }
-  void deviceSynchronize(DeviceIndex) const override { host_waits("device"); }
+  void deviceSynchronize(DeviceIndex device) const override {
+    const On on(device);
+    host_waits("device");
+  }
 };
 
 REGISTER_CUDA_HOOKS(CUDAHooks)
@@ -618,8 +676,8 @@ REGISTER_CUDA_HOOKS(CUDAHooks)
 
 extern "C" {
 
-void gpu_work(int stream, const char* what, const Range* ranges, int count) {
-  work(stream, what, ranges, static_cast<size_t>(count));
+void gpu_work(int stream, int device, const char* what, const Range* ranges, int count) {
+  work(stream, device, what, ranges, static_cast<size_t>(count));
 }
 
 void gpu_recorded(void* event, int stream) {
@@ -638,10 +696,6 @@ void gpu_seen(void* event) {
   std::lock_guard<std::mutex> guard(lock);
   auto found = events.find(event);
   if (found != events.end()) join(seen, found->second);
-}
-
-void gpu_set_device(int device) {
-  current = static_cast<c10::DeviceIndex>(device);
 }
 
 }  // extern "C"

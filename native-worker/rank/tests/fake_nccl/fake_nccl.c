@@ -1,16 +1,20 @@
 // A small libnccl (and the few functions of libcudart beside it) on host memory, for tests without a GPU.
 //
-// Ranks of a communicator share a file in memory with a mailbox for each ordered pair. A message is sent when it was
-// taken: both ends meet. Streams are threads that run what was enqueued in order, so that calls return before their work
-// is done, as on a GPU; with $FAKE_NCCL_DELAYS=N each piece of work begins up to N microseconds late. Communicators
-// connect behind the call that makes them. Every call is written to $FAKE_NCCL_LOG.PID, one line each. With
-// $FAKE_NCCL_FAIL_AFTER=N, the communicators of this process report a remote error after N operations and do no more;
-// with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress. With $FAKE_NCCL_POLLS=N each collective is in progress the first N times that it is
-// asked about. With $FAKE_GPU_FORGETS=default or side, that stream, or the others,
-// don't wait for events: what a program does that forgot to. $FAKE_GPU_DRIVER, _MODE, _GIB, _FREE, _MULTIPROCESSORS and
-// $FAKE_NCCL_VERSION are what a GPU, its driver and NCCL say of themselves. With $FAKE_NCCL_SLOW=N collectives and messages take N
-// milliseconds longer. With $FAKE_NCCL_HANGS=abort, revoke or exit, that of the first part of all ranks, or the end of the process,
-// never returns. With $FAKE_GPU_LOST_AFTER=N the GPU is lost after N operations. With $FAKE_NCCL_WRONG=all_gather that fills nothing. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
+// Ranks of a communicator share a file in memory with a mailbox for each ordered pair. A message is sent when it was taken:
+// both ends meet. Streams are threads that run what was enqueued in order, so that calls return before their work is done, as
+// on a GPU; with $FAKE_NCCL_DELAYS=N each piece of work begins up to N microseconds late. Communicators connect behind the call
+// that makes them. Every call is written to $FAKE_NCCL_LOG.PID, one line each. With $FAKE_NCCL_FAIL_AFTER=N, the communicators
+// of this process report a remote error after N operations and do no more; with $FAKE_NCCL_NEVER_CONNECT=1 they stay in
+// progress. With $FAKE_NCCL_POLLS=N each collective is in progress the first N times that it is asked about. With
+// $FAKE_GPU_FORGETS=default or side, that stream, or the others, don't wait for events: what a program does that forgot to;
+// with $FAKE_GPU_FORGETS="device NAME" threads of this name stay on the first GPU. $FAKE_GPU_DRIVER, _MODE, _GIB, _FREE,
+// _MULTIPROCESSORS and $FAKE_NCCL_VERSION are what a GPU, its driver and NCCL say of themselves. With $FAKE_NCCL_SLOW=N
+// collectives and messages take N milliseconds longer. With $FAKE_NCCL_HANGS=abort, revoke or exit, that of the first part of
+// all ranks, or the end of the process, never returns. With $FAKE_GPU_LOST_AFTER=N the GPU is lost after N operations. With
+// $FAKE_NCCL_WRONG=all_gather that fills nothing. With $FAKE_GPU_CLOCK=N events tell N times as long as it was.
+//
+// Each thread is on a GPU, as CUDA has it: the first until it takes another. Streams, events and communicators belong to the GPU that the
+// thread was on which made them, and a thread that is on another one when it works with them ends the process, which names both.
 //
 // Linked with fake_gpu.cpp it is the GPU's streams, too, and says there what its work reads and writes.
 
@@ -32,6 +36,7 @@ enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6, IN
 enum { INT64 = 4, HALF = 6, FLOAT = 7, DOUBLE = 8, BFLOAT16 = 9 };
 #define BOX_BYTES (64 * 1024)
 #define MAX_RANKS 16
+#define GPUS 8
 #define ID_BYTES 128
 
 typedef struct { char internal[ID_BYTES]; } ncclUniqueId;
@@ -48,7 +53,7 @@ typedef struct {
 
 typedef struct Comm {
   Shared* shared;
-  int rank, size, number;
+  int rank, size, number, device;
   _Atomic int aborted, state;
   _Atomic long polls;  // for which it is still in progress
   int splits;  // so far, the same on all its ranks
@@ -59,11 +64,10 @@ static _Atomic int communicators, operations, given_to_gpu;
 
 typedef struct { const char* begin; size_t bytes; int writes; } Range;
 // Of fake_gpu.cpp, where that is there.
-__attribute__((weak)) void gpu_work(int stream, const char* what, const Range* ranges, int count);
+__attribute__((weak)) void gpu_work(int stream, int device, const char* what, const Range* ranges, int count);
 __attribute__((weak)) void gpu_recorded(void* event, int stream);
 __attribute__((weak)) void gpu_waits(int stream, void* event);
 __attribute__((weak)) void gpu_seen(void* event);
-__attribute__((weak)) void gpu_set_device(int device);
 
 void fake_say(const char* format, ...) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -93,6 +97,21 @@ static size_t width(int type) {
     case HALF: case BFLOAT16: return 2;
     default: return 1;
   }
+}
+
+// ---- GPUs ----
+
+static _Thread_local int current;
+
+// The GPU that this thread is on.
+int* fake_device(void) { return &current; }
+
+// CUDA refuses some of what this ends, as an invalid handle. The rest is worse: it works on the wrong GPU, or makes a context there, which
+// takes half a GiB of it (a thread that asks about an event, or aborts a communicator).
+static void belongs(const char* call, const char* what, int device) {
+  if (device == current) return;
+  fprintf(stderr, "fake GPU: %s in a thread that is on GPU %d, with %s of GPU %d\n", call, current, what, device);
+  _exit(70);
 }
 
 // ---- moving bytes ----
@@ -174,6 +193,7 @@ static void reduce(char** parts, int ranks, char* out, size_t count, int type, i
 // ---- streams and events ----
 
 typedef struct Event {
+  int device;
   _Atomic long recorded, reached;
   struct timespec at;
 } Event;
@@ -195,7 +215,8 @@ typedef struct Work {
 } Work;
 
 typedef struct Stream {
-  int number;  // 0 for the default one
+  int number;  // for the default one of a GPU the GPU's
+  int device;
   _Atomic long given, done;
   pthread_mutex_t lock;
   pthread_cond_t changed;
@@ -292,9 +313,10 @@ static void* serve(void* argument) {
   return NULL;
 }
 
-static Stream* make_stream(int number) {
+static Stream* make_stream(int number, int device) {
   Stream* stream = calloc(1, sizeof *stream);
   stream->number = number;
+  stream->device = device;
   pthread_mutex_init(&stream->lock, NULL);
   pthread_cond_init(&stream->changed, NULL);
   pthread_t thread;
@@ -303,19 +325,29 @@ static Stream* make_stream(int number) {
   return stream;
 }
 
-static Stream* the_default;
+static Stream* defaults[GPUS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void make_default(void) { the_default = make_stream(0); }
-
-static Stream* stream_of(void* handle) {
-  if (handle) return handle;
-  pthread_once(&once, make_default);
-  return the_default;
+static void make_defaults(void) {
+  for (int device = 0; device < GPUS; ++device) defaults[device] = make_stream(device, device);
 }
 
-// Waits until the default stream has done what it was given: what fake_gpu.cpp computes comes behind that.
-void fake_settle_default(void) {
-  Stream* stream = stream_of(NULL);
+static Stream* default_of(int device) {
+  pthread_once(&once, make_defaults);
+  return defaults[device];
+}
+
+// The default stream is that of the thread's GPU.
+static Stream* stream_of(void* handle) { return handle ? handle : default_of(current); }
+
+static void uses_stream(const char* call, void* handle) { belongs(call, "a stream", stream_of(handle)->device); }
+static void uses_event(const char* call, const void* event) { belongs(call, "an event", ((const Event*)event)->device); }
+static void uses_communicator(const char* call, const void* comm) {
+  belongs(call, "a communicator", ((const Comm*)comm)->device);
+}
+
+// Waits until the default stream of a GPU has done what it was given: what fake_gpu.cpp computes comes behind that.
+void fake_settle_default(int device) {
+  Stream* stream = default_of(device);
   while (stream->done < stream->given) usleep(5);
 }
 
@@ -337,12 +369,12 @@ static long setting(const char* name, long otherwise) {
   return text ? atol(text) : otherwise;
 }
 
-enum { INSUFFICIENT_DRIVER = 35, UNAVAILABLE = 46, LAUNCH_FAILURE = 719, RUNTIME = 13000 };
+enum { INSUFFICIENT_DRIVER = 35, UNAVAILABLE = 46, NO_SUCH_DEVICE = 101, LAUNCH_FAILURE = 719, RUNTIME = 13000 };
 
 int cudaDriverGetVersion(int* version) { *version = (int)setting("FAKE_GPU_DRIVER", RUNTIME); return 0; }
 int cudaRuntimeGetVersion(int* version) { *version = RUNTIME; return 0; }
 int cudaGetDeviceCount(int* count) {
-  *count = 8;
+  *count = GPUS;
   return setting("FAKE_GPU_DRIVER", RUNTIME) < RUNTIME ? INSUFFICIENT_DRIVER : 0;
 }
 int cudaDeviceGetAttribute(int* value, int attribute, int device) {
@@ -357,9 +389,19 @@ int cudaMemGetInfo(size_t* free_bytes, size_t* total) {
   return 0;
 }
 
+static int forgets_device(void) {
+  char name[16] = "", told[32];
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  snprintf(told, sizeof told, "device %s", name);
+  const char* forgets = getenv("FAKE_GPU_FORGETS");
+  return forgets && strcmp(forgets, told) == 0;
+}
+
 int cudaSetDevice(int device) {
+  if (forgets_device()) return 0;
   fake_say("device %d\n", device);
-  if (gpu_set_device) gpu_set_device(device);
+  if (device < 0 || device >= GPUS) return NO_SUCH_DEVICE;
+  current = device;
   return 0;
 }
 int cudaDeviceGetPCIBusId(char* text, int room, int device) { snprintf(text, (size_t)room, "0000:%02x:00.0", device); return 0; }
@@ -367,15 +409,26 @@ const char* cudaGetErrorString(int code) { return code ? "an error of the fake" 
 int cudaStreamCreateWithFlags(void** stream, unsigned flags) {
   static _Atomic int streams;
   (void)flags;
-  *stream = make_stream(atomic_fetch_add(&streams, 1) + 1);
+  *stream = make_stream(atomic_fetch_add(&streams, 1) + GPUS, current);
   return 0;
 }
-int cudaEventCreateWithFlags(void** event, unsigned flags) { (void)flags; *event = calloc(1, sizeof(Event)); return 0; }
+int cudaEventCreateWithFlags(void** event, unsigned flags) {
+  (void)flags;
+  Event* made = calloc(1, sizeof *made);
+  made->device = current;
+  *event = made;
+  return 0;
+}
 // Kept: a stream may still have to reach it.
-int cudaEventDestroy(void* event) { (void)event; return 0; }
+int cudaEventDestroy(void* event) {
+  uses_event("cudaEventDestroy", event);
+  return 0;
+}
 
 int cudaEventRecord(void* event, void* stream) {
   Event* e = event;
+  uses_event("cudaEventRecord", event);
+  uses_stream("cudaEventRecord", stream);
   if (gpu_recorded) gpu_recorded(event, stream_of(stream)->number);
   enqueue(stream, (Work){.kind = RECORD, .event = e, .generation = atomic_fetch_add(&e->recorded, 1) + 1});
   return 0;
@@ -383,6 +436,8 @@ int cudaEventRecord(void* event, void* stream) {
 
 int cudaStreamWaitEvent(void* stream, void* event, unsigned flags) {
   (void)flags;
+  uses_event("cudaStreamWaitEvent", event);
+  uses_stream("cudaStreamWaitEvent", stream);
   const char* forgets = getenv("FAKE_GPU_FORGETS");
   if (forgets && strcmp(forgets, stream ? "side" : "default") == 0) return 0;
   Event* e = event;
@@ -398,6 +453,7 @@ static int is_lost(void) {
 
 int cudaEventQuery(void* event) {
   Event* e = event;
+  uses_event("cudaEventQuery", event);
   if (is_lost()) return LAUNCH_FAILURE;
   if (e->reached < e->recorded) return NOT_READY;
   if (gpu_seen) gpu_seen(event);
@@ -406,6 +462,7 @@ int cudaEventQuery(void* event) {
 
 int cudaEventSynchronize(void* event) {
   Event* e = event;
+  uses_event("cudaEventSynchronize", event);
   fake_say("sync event\n");
   while (e->reached < e->recorded) usleep(50);
   if (gpu_seen) gpu_seen(event);
@@ -414,6 +471,8 @@ int cudaEventSynchronize(void* event) {
 
 int cudaEventElapsedTime(float* ms, void* start, void* end) {
   Event *a = start, *b = end;
+  uses_event("cudaEventElapsedTime", a);
+  uses_event("cudaEventElapsedTime", b);
   const char* fast = getenv("FAKE_GPU_CLOCK");
   *ms = (float)((b->at.tv_sec - a->at.tv_sec) * 1e3 + (b->at.tv_nsec - a->at.tv_nsec) / 1e6) * (float)(fast ? atoi(fast) : 1);
   return 0;
@@ -456,9 +515,9 @@ static void* connect_behind(void* argument) {
   return NULL;
 }
 
-static Comm* make(const char* name, int rank, int size) {
+static Comm* make(const char* name, int rank, int size, int device) {
   Comm* comm = calloc(1, sizeof *comm);
-  *comm = (Comm){.rank = rank, .size = size, .number = atomic_fetch_add(&communicators, 1), .state = IN_PROGRESS};
+  *comm = (Comm){.rank = rank, .size = size, .device = device, .number = atomic_fetch_add(&communicators, 1), .state = IN_PROGRESS};
   snprintf(comm->name, ID_BYTES, "%s", name);
   pthread_t thread;
   pthread_create(&thread, NULL, connect_behind, comm);
@@ -469,7 +528,7 @@ static Comm* make(const char* name, int rank, int size) {
 int ncclCommInitRankConfig(void** out, int size, ncclUniqueId id, int rank, Config* config) {
   if (size > MAX_RANKS || rank >= size) return INVALID_ARGUMENT;
   if (config->magic != 0xcafebeef || config->blocking != 0 || config->size < sizeof(Config)) return INVALID_ARGUMENT;
-  Comm* comm = make(id.internal, rank, size);
+  Comm* comm = make(id.internal, rank, size, current);
   fake_say("init %d rank %d of %d\n", comm->number, rank, size);
   *out = comm;
   return IN_PROGRESS;
@@ -500,7 +559,7 @@ static void* split_behind(void* argument) {
   if (split.colour >= 0 && !whole->aborted) {
     char name[ID_BYTES];
     snprintf(name, sizeof name, "%.90s-%d.%d", whole->name, whole->splits, split.colour);
-    Comm* comm = make(name, rank, size);
+    Comm* comm = make(name, rank, size, whole->device);
     fake_say("split %d rank %d of %d from %s\n", comm->number, rank, size, name);
     *split.out = comm;
   }
@@ -511,6 +570,7 @@ static void* split_behind(void* argument) {
 
 int ncclCommSplit(void* handle, int colour, int key, void** out, Config* config) {
   Comm* whole = handle;
+  uses_communicator("ncclCommSplit", whole);
   // Parts that don't share what connects ranks would take as much memory again, which nobody predicts.
   if (whole->state != SUCCESS || config->blocking != 0 || config->split_share != 1) return INVALID_ARGUMENT;
   Split* split = malloc(sizeof *split);
@@ -523,6 +583,7 @@ int ncclCommSplit(void* handle, int colour, int key, void** out, Config* config)
 }
 
 int ncclCommFinalize(void* handle) {
+  uses_communicator("ncclCommFinalize", handle);
   fake_say("finalize %d\n", ((Comm*)handle)->number);
   return SUCCESS;
 }
@@ -536,6 +597,7 @@ __attribute__((destructor)) static void at_exit(void) { hang("exit"); }
 
 int ncclCommRevoke(void* handle, int flags) {
   Comm* comm = handle;
+  uses_communicator("ncclCommRevoke", comm);
   fake_say("revoke %d\n", comm->number);
   if (comm->number == 1) hang("revoke");
   comm->aborted = 1;
@@ -544,6 +606,7 @@ int ncclCommRevoke(void* handle, int flags) {
 
 int ncclCommAbort(void* handle) {
   Comm* comm = handle;
+  uses_communicator("ncclCommAbort", comm);
   fake_say("abort %d\n", comm->number);
   if (comm->number == 1) hang("abort");
   comm->aborted = 1;
@@ -551,6 +614,7 @@ int ncclCommAbort(void* handle) {
 }
 
 int ncclCommDestroy(void* handle) {
+  uses_communicator("ncclCommDestroy", handle);
   fake_say("destroy %d\n", ((Comm*)handle)->number);
   return 0;
 }
@@ -568,12 +632,14 @@ int ncclCommGetAsyncError(void* handle, int* code) {
 
 static int collective(Kind kind, const char* name, const void* in, void* out, size_t count, int type, int argument, void* handle, void* stream) {
   Comm* comm = handle;
+  uses_communicator(name, comm);
+  uses_stream(name, stream);
   if (comm->state != SUCCESS) return INVALID_ARGUMENT;
   fake_say("%s %d count %zu type %d\n", name, comm->number, count, type);
   if (gpu_work) {
     size_t bytes = count * width(type), all = bytes * (size_t)comm->size;
     Range ranges[] = {{in, kind == REDUCE_SCATTER ? all : bytes, 0}, {out, kind == ALL_GATHER ? all : bytes, kind != REDUCE || comm->rank == argument}};
-    gpu_work(stream_of(stream)->number, name, ranges, 2);
+    gpu_work(stream_of(stream)->number, comm->device, name, ranges, 2);
   }
   enqueue(stream, (Work){.kind = kind, .comm = comm, .input = in, .output = out, .count = count, .type = type, .argument = argument});
   comm->polls = setting("FAKE_NCCL_POLLS", 0);
@@ -612,7 +678,7 @@ static void flush(void) {
       Transfer* t = &group.transfers[i];
       ranges[i] = (Range){t->bytes, t->left, !t->sends};
     }
-    gpu_work(stream_of(group.stream)->number, "messages", ranges, group.count);
+    gpu_work(stream_of(group.stream)->number, group.comm->device, "messages", ranges, group.count);
   }
   enqueue(group.stream, (Work){.kind = TRANSFERS, .comm = group.comm, .transfers = copy, .transfer_count = group.count});
   group.count = 0;
@@ -620,6 +686,8 @@ static void flush(void) {
 
 static int transfer(int sends, const void* bytes, size_t count, int type, int peer, void* handle, void* stream) {
   Comm* comm = handle;
+  uses_communicator(sends ? "ncclSend" : "ncclRecv", comm);
+  uses_stream(sends ? "ncclSend" : "ncclRecv", stream);
   fake_say("%s %d count %zu type %d peer %d\n", sends ? "send" : "recv", comm->number, count, type, peer);
   if (comm->state != SUCCESS || peer < 0 || peer >= comm->size || group.count == 4 * MAX_RANKS) return INVALID_ARGUMENT;
   group.comm = comm;

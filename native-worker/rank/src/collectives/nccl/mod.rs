@@ -77,7 +77,7 @@ impl NcclCollectives {
         let made = connect(&host, &nccl, beside).inspect_err(|error| host.abort(&format!("{error:#}")))?;
         let Connected { communicators, beside, lanes, all } = made;
         let side = nccl.cuda.stream()?;
-        let watch = Watch::start(host.control(), all)?;
+        let watch = Watch::start(host.control(), nccl.cuda.clone(), device, all)?;
         Ok(NcclCollectives {
             entered: RefCell::new(vec![0; host.groups().len()]),
             host,

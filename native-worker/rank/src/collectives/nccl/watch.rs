@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tch::Device;
+
 use super::super::control::{Control, silence};
-use crate::sys::cuda::Span;
+use crate::sys::cuda::{Cuda, Span};
 use crate::sys::nccl::{Communicator, State};
 
 /// How often the watch looks.
@@ -35,11 +37,22 @@ pub struct Pending {
 }
 
 struct Shared {
+    cuda: Arc<Cuda>,
+    device: Device,
     pending: Mutex<VecDeque<Pending>>,
     communicators: Vec<Arc<Communicator>>,
     ended: AtomicBool,
     /// Held while communicators are aborted: who comes second returns when that is done.
     aborting: Mutex<()>,
+}
+
+impl Shared {
+    /// Makes the rank's GPU this thread's, as each thread begins with the first one: an event that is asked about from there, or a
+    /// communicator that is aborted, would make a context on that GPU, half a GiB of its memory for every rank of the machine
+    /// (<https://github.com/meta-pytorch/torchcomms/pull/777>).
+    fn take_gpu(&self) -> anyhow::Result<()> {
+        if let Device::Cuda(index) = self.device { self.cuda.set_device(index) } else { Ok(()) }
+    }
 }
 
 /// A thread that watches.
@@ -58,12 +71,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watch {
-    /// Starts it over `communicators`.
+    /// Starts it over `communicators`, which are of `device`.
     ///
     /// # Errors
     /// When the system has no more threads.
-    pub fn start(control: Control, communicators: Vec<Arc<Communicator>>) -> anyhow::Result<Watch> {
+    pub fn start(
+        control: Control,
+        cuda: Arc<Cuda>,
+        device: Device,
+        communicators: Vec<Arc<Communicator>>,
+    ) -> anyhow::Result<Watch> {
         let shared = Arc::new(Shared {
+            cuda,
+            device,
             pending: Mutex::default(),
             communicators,
             ended: AtomicBool::new(false),
@@ -71,9 +91,10 @@ impl Watch {
         });
         let (ours, links) = (shared.clone(), control.clone());
         std::thread::Builder::new().name("nccl-watch".to_owned()).spawn(move || {
+            let without = ours.take_gpu().err().map(|error| format!("rank {}: {error:#}", links.rank()));
             while !ours.ended.load(Relaxed) {
                 std::thread::sleep(EVERY);
-                if let Some(reason) = trouble(&ours, &links) {
+                if let Some(reason) = without.clone().or_else(|| trouble(&ours, &links)) {
                     links.fail(&reason);
                     abort_all(&ours);
                     return;
@@ -121,18 +142,20 @@ impl Drop for Watch {
 }
 
 /// Revokes all communicators and then aborts them, in the order in which they can be freed.
-fn abort_all(shared: &Shared) {
+fn abort_all(shared: &Arc<Shared>) {
     let _aborting = lock(&shared.aborting);
     each(shared, Communicator::revoke);
     each(shared, Communicator::abort);
 }
 
 /// Does it to each communicator on a thread of its own, one after the other unless it hangs.
-fn each(shared: &Shared, end: fn(&Communicator)) {
+fn each(shared: &Arc<Shared>, end: fn(&Communicator)) {
     for communicator in &shared.communicators {
-        let ours = communicator.clone();
+        let (ours, of) = (communicator.clone(), shared.clone());
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("nccl-abort".to_owned()).spawn(move || {
+            // What can't be taken any more is to end all the same.
+            let _ = of.take_gpu();
             end(&ours);
             let _ = done.send(());
         });
