@@ -12,6 +12,7 @@ use anyhow::anyhow;
 use planner::wire::Outcome;
 
 use crate::arguments::Arguments;
+use crate::collectives::control::said_by;
 use crate::{lease, log};
 use join::{joined, last_resort};
 use preflight::{Ready, preflight};
@@ -42,11 +43,13 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
         }
         Err(error) => {
             // What fails when the launcher is gone fails because of that: the ranks end one after the other.
-            let error = match lease::gone().map(lease::sentence) {
-                Some(gone) => anyhow!("{gone}; then {error:#}"),
-                None => error,
-            };
-            log::end(&log, Outcome::Failed, &format!("{error:#}"));
+            if let Some(gone) = lease::gone().map(lease::sentence) {
+                let reason = format!("{gone}; then {error:#}");
+                log::end(&log, Outcome::Failed, &reason);
+                return Err(anyhow!(reason));
+            }
+            // Its own log has the sentence that the others have heard.
+            log::end(&log, Outcome::Failed, &said_by(environment.rank, &format!("{error:#}")));
             Err(error)
         }
     }

@@ -127,6 +127,31 @@ fn a_token_out_of_range_is_named_on_all_ranks() {
     assert_eq!(run.ended(0).0, Outcome::Failed);
 }
 
+/// Its own words name no rank, so its number is told with them.
+#[test]
+fn a_rank_that_fails_by_itself_is_named_on_the_others() {
+    let mut plan = tiny(3, 1);
+    set(&mut plan, "training.global_batch_size", 6);
+    set(&mut plan, "run.steps", 100_000);
+    let mut run = Run::prepare(&plan);
+    let port = free_port();
+    for rank in 0..3 {
+        // A folder that can't be made.
+        let arguments: &[&str] = if rank == 1 { &["--dump=/dev/null/dump"] } else { &[] };
+        run.start_rank(&Start { rank, world: 3, port, arguments, program: None, plan: None, variables: &[] });
+    }
+    let finished = run.finish(PATIENCE);
+    assert!(
+        finished.iter().all(|rank| !rank.success && rank.stderr.contains("/dev/null/dump")),
+        "{finished:?}"
+    );
+    let reasons = [0, 1, 2].map(|rank| run.ended(rank).1);
+    assert!(
+        reasons.iter().all(|reason| reason.starts_with("rank 1: ") && reason == &reasons[0]),
+        "{reasons:?}"
+    );
+}
+
 #[test]
 fn ranks_with_different_plans_are_refused_at_join() {
     let plan = tiny(2, 1);

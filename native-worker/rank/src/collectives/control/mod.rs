@@ -92,6 +92,14 @@ pub struct Counts {
     pub frames: u64,
 }
 
+/// What a rank says of its end, which is all that the others hear of it: with the rank's number, unless it names one. That is then
+/// the culprit, this rank or another.
+pub fn said_by(rank: usize, reason: &str) -> String {
+    let names_one =
+        reason.split("rank ").skip(1).any(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
+    if names_one { reason.to_owned() } else { format!("rank {rank}: {reason}") }
+}
+
 impl Control {
     /// Meets the other ranks and takes a place in their tree.
     ///
@@ -104,7 +112,7 @@ impl Control {
         } else {
             let met = meet(&mut me, &meeting, &network).inspect_err(|error| {
                 // Those already linked would otherwise blame this rank for going.
-                network.fail(&format!("{error:#}"));
+                network.fail(&said_by(me.rank, &format!("{error:#}")));
             })?;
             (met.0, Some(met.1))
         };
@@ -139,9 +147,9 @@ impl Control {
         self.shared.network.board.failure()
     }
 
-    /// Notes a failure, and has all ranks told; the first one stays.
+    /// Notes a failure of this rank, and has all ranks told, with its number; the first one stays.
     pub fn fail(&self, reason: &str) {
-        self.shared.network.fail(reason);
+        self.shared.network.fail(&said_by(self.rank(), reason));
     }
 
     /// Asked while something goes on that others take part in: fails when the run has failed, or when a rank has waited for

@@ -365,7 +365,8 @@ fn ranks_in_different_collectives_are_named() {
 }
 
 #[test]
-fn the_first_failure_reaches_all() {
+fn the_first_failure_reaches_all_with_its_rank() {
+    let (said, heard) = ("token 300 is not in the vocabulary", "rank 1: token 300 is not in the vocabulary");
     // Often, for whoever has heard of it must not leave before the others have.
     for _ in 0..20 {
         let start = Instant::now();
@@ -374,12 +375,30 @@ fn the_first_failure_reaches_all() {
             // One that is still told where all are would hear of it there.
             all_joined.wait();
             if world.rank() == 1 {
-                world.abort("token 300 is not in the vocabulary");
-                return String::from("token 300 is not in the vocabulary");
+                world.abort(said);
+                return said.to_owned();
             }
             world.barrier(WORLD).unwrap_err().to_string()
         });
         assert!(start.elapsed() < Duration::from_secs(5));
-        assert_eq!(errors, vec!["token 300 is not in the vocabulary"; 3]);
+        assert_eq!(errors, [heard, said, heard]);
+    }
+}
+
+#[test]
+fn a_failure_that_names_a_rank_is_told_as_it_is() {
+    // Of this rank or of another, which is then the culprit; its words may have a rank's log in them.
+    for (said, heard) in [
+        ("NCCL failed on rank 1: out of memory", "NCCL failed on rank 1: out of memory"),
+        ("rank 2 does not answer", "rank 2 does not answer"),
+        ("the disk of rank-00001.log is full", "rank 1: the disk of rank-00001.log is full"),
+    ] {
+        let errors = on_ranks(2, LONG, |world| {
+            if world.rank() == 1 {
+                world.abort(said);
+            }
+            world.barrier(WORLD).unwrap_err().to_string()
+        });
+        assert_eq!(errors, [heard; 2]);
     }
 }
