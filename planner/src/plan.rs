@@ -225,6 +225,11 @@ impl Plan {
         self.is_automodels() && torchs
     }
 
+    /// Whether selective checkpoints choose operators, whatever modules are named.
+    pub(crate) fn checkpoints_operators(&self) -> bool {
+        self.layout.fsdp.checkpoints_matmuls && !self.is_computed_by_the_worker()
+    }
+
     /// Whether the worker's own operators compute it, whatever shards ranks keep.
     pub fn is_computed_by_the_worker(&self) -> bool {
         let named = self.software.named.map(|named| named.product);

@@ -55,11 +55,11 @@ impl PlanCommand {
         if runtime_open && with_usual_framework(&without_framework(&file)) == file {
             // The framework goes with the runtime that is chosen.
             file = without_framework(&file);
-        } else if names {
+        } else if names && file.software.framework.is_none() {
             file = with_usual_framework(&file);
         }
         let mut sourced = chosen(&file)?;
-        if names {
+        if names && (runtime_open || sourced.file.software.framework.is_none()) {
             sourced.file = with_usual_framework(&sourced.file);
         }
         let mut answer = planner::estimate(&sourced.file);

@@ -163,6 +163,8 @@ impl Source {
         };
         let mut held = self.held()?;
         let said = |field: &str| held.iter().any(|(path, _)| path == field);
+        // Who says both is told where they don't go together.
+        let both = said("software.framework") && said("runtime");
         if usual && !said("software.framework") && !said("runtime") {
             let newest = product.map(|product| Named::newest(product).text());
             held.extend(newest.map(|name| ("software.framework".to_owned(), name.into())));
@@ -179,7 +181,7 @@ impl Source {
             // No framework's recipe is for CPUs; the worker runs there.
             file.runtime = Some(Runtime::OF_WORKER);
         }
-        Ok(if usual { with_usual_framework(&file) } else { file })
+        Ok(if usual && !both { with_usual_framework(&file) } else { file })
     }
 
     /// A file of a model by name, with everything open, and whether no framework's job says how it is trained.
@@ -301,6 +303,13 @@ enum Model {
 fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
     let path = Path::new(model);
     if !path.exists() {
+        let files = ["json", "yaml", "yml", "toml", "sh", "sbatch", "slurm"];
+        let ends = path.extension().and_then(|name| name.to_str()).is_some_and(|name| files.contains(&name));
+        if ends || path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
+            return Err(Failure::environment(format!(
+                "there is no file or folder {model}, which --model names"
+            )));
+        }
         return Ok(Model::Value(json!({"preset": model})));
     }
     let folder = path.is_dir();

@@ -41,8 +41,8 @@ const WORKER: Timing = Timing {
 
 const FSDP2: Timing = Timing {
     profile: |plan| match (plan.layout.fsdp.compiled, plan.is_automodels() && plan.model.moe.is_some()) {
-        (true, _) => "torchtitan-2024",
-        (false, true) => "automodel-moe",
+        (_, true) => "automodel-moe",
+        (true, false) => "torchtitan-2024",
         (false, false) => "torchtitan-2024-eager",
     },
     checkpoint: |plan| [plan.layout.fsdp.sharded_dtype; 3].map(Dtype::size),

@@ -4,6 +4,7 @@
 //! A multiply and add are two. The backward pass is twice the forward pass. Causal attention counts half of its
 //! square, and of windows and chunks what they leave of it; routers, norms, and what is computed again are not counted.
 
+use super::from_plan::EVERY_SECOND;
 use super::matrices::{Matrix, MatrixCut, matrices};
 use crate::layout::chunks_of_stages;
 use crate::model::{Architecture, LayerKind, MixerRef, Mlp, Model, Module, Moe};
@@ -147,6 +148,11 @@ pub(crate) fn recomputed_flops(plan: &Plan) -> f64 {
             };
             recomputed_layers(plan).iter().map(again).sum()
         }
+        Granularity::Selective if plan.checkpoints_operators() => model
+            .layer_kinds()
+            .into_iter()
+            .map(|(kind, layers)| layers as f64 * by_operators(&whole(kind)))
+            .sum(),
         Granularity::Selective => model
             .layer_kinds()
             .into_iter()
@@ -154,6 +160,11 @@ pub(crate) fn recomputed_flops(plan: &Plan) -> f64 {
             .sum(),
     };
     tokens * layers
+}
+
+/// Of every second product, and of all of routed experts.
+fn by_operators(flops: &ForwardFlops) -> f64 {
+    EVERY_SECOND * (flops.projections + flops.mlp + flops.shared_experts) + flops.experts
 }
 
 /// Of a dense MLP's last matrix, whose product only makes the layer's output.

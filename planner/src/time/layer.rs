@@ -171,6 +171,8 @@ pub struct Recompute {
     pub mlp: f64,
     /// Of experts, with their communication.
     pub moe: f64,
+    /// Of routed experts, without it.
+    pub grouped: f64,
     /// Of shared experts.
     pub shared: f64,
     /// Of norms and activation functions (memory-bound work).
@@ -297,6 +299,8 @@ impl LayerWork {
             MlpShape::Dense(_) => repeated += mlp.forward.times(again.mlp),
             MlpShape::Experts { .. } => {
                 repeated += mlp.forward.times(again.moe);
+                let routed = Parts { ep: 0.0, tp: 0.0, ..mlp.forward + self.shared.times(-1.0) };
+                repeated += routed.times(again.grouped);
                 repeated += self.shared.times(again.shared);
             }
             MlpShape::None => {}
@@ -357,12 +361,11 @@ impl Work<'_> {
                 MatrixCut::Inputs => (self.split.gathered_tokens(), outputs, inputs / self.split.tp),
                 MatrixCut::None => (self.split.stream_tokens(), outputs, inputs),
             };
-            let rate = if matrix.module == Module::Router && !matrix.latent {
-                &self.machine.gemm16
-            } else {
-                &self.machine.gemm
+            let product = Product { rows, outputs, inputs, groups: 1.0 };
+            both += match matrix.module {
+                Module::Router if !matrix.latent => self.product(&self.machine.gemm16, product),
+                _ => self.product(&self.machine.gemm, product),
             };
-            both += self.product(rate, Product { rows, outputs, inputs, groups: 1.0 });
         }
         both
     }

@@ -47,7 +47,9 @@ pub(crate) fn layer(terms: &LayerTerms<'_>, kind: LayerKind, recompute: Granular
     let saved = match recompute {
         _ if !settings.checkpoints_language => kept,
         Granularity::Full => SavedBytes::of(Saver::Norms, at.stream()),
-        Granularity::Selective if settings.checkpoints_matmuls => operators::saved(at, kind).unwrap_or(kept),
+        Granularity::Selective if at.plan.checkpoints_operators() => {
+            operators::saved(at, kind).unwrap_or(kept)
+        }
         Granularity::Selective | Granularity::None => kept,
     };
     TorchLayer {
