@@ -251,9 +251,7 @@ impl State {
         if self.gathering <= 0.0 {
             return 0.0;
         }
-        // Computing is slower beside communication, and so by no more than that takes.
-        let slower = (seconds * machine.of(ConstantRole::FsdpContention)).min(self.gathering);
-        overlap(seconds + slower, self.gathering) - seconds
+        overlap(seconds * (1.0 + machine.of(ConstantRole::FsdpContention)), self.gathering) - seconds
     }
 
     /// What copies add to a micro batch of the longest stage: they run beside each pass.
