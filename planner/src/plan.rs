@@ -213,16 +213,11 @@ impl Plan {
         }
     }
 
-    /// Whether NeMo Automodel trains it, by its name.
-    pub(crate) fn is_automodels(&self) -> bool {
-        self.software.named.is_some_and(|named| named.product == Product::Automodel)
-    }
-
     /// Whether a layer is computed again no further than its backward needs it: torch's checkpoints end there (`torch/utils/checkpoint.py`,
     /// `early_stop`, from 2.1 on), and NeMo Automodel's are those. Of other programs' measured steps none shows it, compiled or not.
     pub(crate) fn stops_recomputing_early(&self) -> bool {
         let torchs = !self.runtime.facts().flat_units && !self.layout.fsdp.compiled;
-        self.is_automodels() && torchs
+        self.software.is_automodels() && torchs
     }
 
     /// Whether selective checkpoints choose operators, whatever modules are named.

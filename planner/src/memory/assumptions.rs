@@ -41,7 +41,7 @@ pub(crate) fn spares_nothing(plan: &Plan) -> Option<Finding> {
         .filter(|((_, with), (_, without))| with >= without)
         .map(|((kind, _), _)| kind)
         .collect();
-    let by_operator = settings.checkpoints_matmuls;
+    let by_operator = plan.checkpoints_operators();
     let all = unspared.len() == plan.model.layer_kinds().len();
     if unspared.is_empty() || !(all || by_operator) {
         return None;

@@ -95,6 +95,11 @@ impl Software {
         })
     }
 
+    /// Whether NeMo Automodel trains the plan, by its name.
+    pub(crate) fn is_automodels(&self) -> bool {
+        self.named.is_some_and(|named| named.product == Product::Automodel)
+    }
+
     /// Major and minor version of torch, where it is known and reads like one.
     pub fn torch_version(&self) -> Option<(u64, u64)> {
         let mut parts = self.torch.as_deref()?.split('.');

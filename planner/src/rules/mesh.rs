@@ -8,7 +8,6 @@ use crate::rules::layout::Broken;
 use crate::rules::owner::{Owned, Owner};
 use crate::rules::shape::Shape;
 use crate::settings::Strategy;
-use crate::software::Product;
 
 const REPLICATES: Owned = &[
     (Owner::Automodel, "dp is a multiple of dp_replicate, which is below dp unless it is 1 (NeMo Automodel)"),
@@ -227,7 +226,7 @@ fn flat_unit_rules(shape: &Shape<'_>, broken: &mut Broken) {
             format!("{name} is {size}, and Megatron-FSDP's mesh has no such axis")
         });
     }
-    let automodel = shape.software.named.is_some_and(|named| named.product == Product::Automodel);
+    let automodel = shape.software.is_automodels();
     let rule = "the mesh of Megatron-FSDP is dp, cp, tp (NeMo Automodel)";
     broken.require(layout.ep == 1 || !automodel, "layout.ep", layout.ep, rule, || {
         format!(

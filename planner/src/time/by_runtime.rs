@@ -40,7 +40,10 @@ const WORKER: Timing = Timing {
 };
 
 const FSDP2: Timing = Timing {
-    profile: |plan| match (plan.layout.fsdp.compiled, plan.is_automodels() && plan.model.moe.is_some()) {
+    profile: |plan| match (
+        plan.layout.fsdp.compiled,
+        plan.software.is_automodels() && plan.model.moe.is_some(),
+    ) {
         (_, true) => "automodel-moe",
         (true, false) => "torchtitan-2024",
         (false, false) => "torchtitan-2024-eager",

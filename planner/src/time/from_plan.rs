@@ -147,6 +147,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         squares_apart: squares_apart(plan),
         imbalance: training.moe.load().clamp(0.0, 1e6),
         choices: choices(plan),
+        stops_early: plan.stops_recomputing_early(),
         frozen: false,
         gathered_share: match runtime.low_precision_by_torchao && numbers == Numbers::Fp8 {
             true => FLOAT8_GATHERED,
@@ -161,7 +162,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
 /// (`FakeBalancedGate`, components/moe/layers.py, 36044ad3d139); Megatron-Core's draws scores at random.
 fn choices(plan: &Plan) -> Choices {
     let forced = plan.model.moe.as_ref().is_some_and(|moe| moe.routing.balance == Balance::Forced);
-    if forced && plan.is_automodels() { Choices::Neighbours } else { Choices::Any }
+    if forced && plan.software.is_automodels() { Choices::Neighbours } else { Choices::Any }
 }
 
 /// Whether the worker reduces gradients layer by layer beside a backward: its ranks talk by NCCL on GPUs alone.
@@ -280,7 +281,6 @@ pub(crate) fn recompute(plan: &Plan) -> Recompute {
                 _ => layers,
             };
             recompute.layer = again / layers;
-            recompute.stops_early = plan.stops_recomputing_early();
         }
         Granularity::Selective => {
             if plan.checkpoints_operators() {

@@ -91,16 +91,18 @@ pub struct ComputeOptions {
     pub fused_operations: bool,
     /// Whether the activation is a squared ReLU, and its operations are kernels of their own.
     pub squares_apart: bool,
+    /// Whether a layer is computed again only as far as its backward needs it: not what makes its output.
+    pub stops_early: bool,
     /// What is computed again in the backward pass.
     pub recompute: Recompute,
 }
 
 /// Bytes that forward and backward move for an element.
-struct Bytes {
+pub(super) struct Bytes {
     /// Of the stream, through a norm and an addition to it.
     half_layer: [f64; 2],
     /// Of the stream, through a norm.
-    norm: [f64; 2],
+    pub(super) norm: [f64; 2],
     /// Of queries and keys, through rotation.
     heads: [f64; 2],
     /// Of queries and keys, through norms and rotation.
@@ -145,13 +147,9 @@ const SQUARED_APART: [f64; 2] = [8.0, 20.0];
 /// What chains of operations move further for an element of experts' width: products are copied to their rows, and the
 /// router's share is multiplied in fp32.
 const WEIGHED: [f64; 2] = [20.0, 58.0];
-/// Bytes that a chain of operations moves for a logit, in each of two passes.
-const CHAINED_LOSS: f64 = 26.0;
-/// Bytes that it takes to make room for a gradient of the embedding, to clear it and to read it again.
-const EMBEDDING_BYTES: f64 = 14.0;
 
 impl ComputeOptions {
-    fn bytes(&self) -> &'static Bytes {
+    pub(super) fn bytes(&self) -> &'static Bytes {
         if self.fused_operations { &FUSED } else { &CHAINED }
     }
 }
@@ -177,8 +175,6 @@ pub struct Recompute {
     pub shared: f64,
     /// Of norms and activation functions (memory-bound work).
     pub memory: f64,
-    /// Whether a layer is computed again only as far as its backward needs it: not what makes its output.
-    pub stops_early: bool,
 }
 
 /// Seconds of a micro batch in one layer.
@@ -219,7 +215,7 @@ pub(super) struct LayerWork {
     mlp: Both,
     /// Of the feed-forward part, shared experts; forward.
     shared: Parts,
-    /// Of it, what only makes the layer's output: nothing of its backward needs that; forward.
+    /// Of it, what is not computed again with the whole layer; forward.
     output: Parts,
     /// What memory bandwidth bounds, forward.
     memory: f64,
@@ -270,7 +266,7 @@ pub(super) fn layer_work(
 ) -> LayerWork {
     let work = Work { machine, split, options, hidden: shape.hidden };
     let (mlp, shared) = work.mlp(kind);
-    let output = work.output(kind, &mlp.forward);
+    let output = if options.stops_early { work.output(kind, &mlp.forward) } else { Parts::default() };
     LayerWork {
         mixer: *mixer,
         mlp,
@@ -290,8 +286,7 @@ impl LayerWork {
         let MixerWork { all, core, projections, up, .. } = mixer;
         let mut repeated = Parts::default();
         let whole = all.forward + mlp.forward;
-        let needed = if again.stops_early { whole + self.output.times(-1.0) } else { whole };
-        repeated += needed.times(again.layer);
+        repeated += (whole + self.output.times(-1.0)).times(again.layer);
         repeated.attention += core * again.core;
         repeated += projections.times(again.projections);
         repeated.gemm += up * again.up_projections;
@@ -324,16 +319,17 @@ impl LayerWork {
     }
 }
 
-struct Work<'a> {
-    machine: &'a Machine,
-    split: &'a LayerSplit,
-    options: &'a ComputeOptions,
-    hidden: f64,
+/// What a micro batch is computed with.
+pub(super) struct Work<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) split: &'a LayerSplit,
+    pub(super) options: &'a ComputeOptions,
+    pub(super) hidden: f64,
 }
 
 impl Work<'_> {
     /// A product and its gradients, with weights in `groups`.
-    fn product(&self, rate: &GemmRate, product: Product) -> Both {
+    pub(super) fn product(&self, rate: &GemmRate, product: Product) -> Both {
         let mut both = Both::default();
         both.forward.gemm = forward(self.machine, rate, product);
         both.backward.gemm = input_gradient(self.machine, rate, product);
@@ -387,7 +383,7 @@ impl Work<'_> {
         self.memory(forward + heads[0], backward + heads[1], ConstantRole::Traffic)
     }
 
-    fn memory(&self, forward: f64, backward: f64, role: ConstantRole) -> Both {
+    pub(super) fn memory(&self, forward: f64, backward: f64, role: ConstantRole) -> Both {
         let slow = self.machine.of(role) / self.machine.memory;
         let mut both = Both::default();
         both.forward.memory = forward * slow;
@@ -396,7 +392,7 @@ impl Work<'_> {
     }
 
     /// One gather and one reduce of `width` values a token each way; the backward pass gathers its inputs again.
-    fn tp(&self, width_in: f64) -> Both {
+    pub(super) fn tp(&self, width_in: f64) -> Both {
         let (split, mut both) = (self.split, Both::default());
         let exposed = self.exposed_tp();
         let tokens = 2.0 * split.gathered_tokens();
@@ -569,63 +565,5 @@ impl Work<'_> {
         // Grouped layers quantize and multiply expert by expert.
         let held = (experts / self.split.ep).max(1.0);
         self.machine.of(ConstantRole::HostMoe) + held * self.expert_host()
-    }
-}
-
-/// Bytes that an unfused loss reads and writes for a logit, forward and backward. Forward: to fp32, the maximum,
-/// subtraction, exponential, sum, division; backward: a product, and back to two bytes (Megatron-LM's
-/// `vocab_parallel_cross_entropy`, which nanotron's follows).
-const UNFUSED_LOSS: [f64; 2] = [38.0, 14.0];
-
-/// The same of Megatron-Core's fused loss, whose operations torch compiles into four kernels (`fusions/fused_cross_entropy.py`, ee6737da824b).
-/// Forward: to fp32 with the maximum; subtraction, exponential and sum; division. Backward: a product in place, and back to two bytes.
-const NATIVE_LOSS: [f64; 2] = [22.0, 10.0];
-
-/// Final norm, output layer and loss of a micro batch.
-pub(super) fn head_time(
-    machine: &Machine,
-    split: &LayerSplit,
-    options: &ComputeOptions,
-    shape: &ModelShape,
-) -> LayerTime {
-    let work = Work { machine, split, options, hidden: shape.hidden };
-    let tokens = split.gathered_tokens();
-    let outputs = shape.vocabulary / split.tp;
-    let product = Product { rows: tokens, outputs, inputs: shape.hidden, groups: 1.0 };
-    let rate = if options.low_head { &machine.gemm } else { &machine.gemm16 };
-    let mut both = work.product(rate, product);
-    let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * outputs);
-    // Operations of a loss read and write numbers of its type; what is counted is fp32's.
-    let wide = options.loss_bytes / 4.0;
-    // Bytes of a logit: as they are, and before what the software's own traffic makes of them.
-    let ([forward, backward], passes) = match (options.fused_operations, options.loss) {
-        (false, _) => ([0.0; 2], wide * CHAINED_LOSS),
-        (true, CrossEntropy::Te) => ([0.0; 2], 4.0),
-        (true, CrossEntropy::Native) => (NATIVE_LOSS, 0.0),
-        (true, CrossEntropy::Unfused) => (UNFUSED_LOSS.map(|bytes| wide * bytes), 0.0),
-    };
-    both.forward.memory += forward * logits / machine.memory;
-    both.backward.memory += backward * logits / machine.memory;
-    let [forward, backward] = options.bytes().norm.map(|bytes| bytes * stream + passes * logits);
-    both += work.memory(forward, backward, ConstantRole::Traffic);
-    if !options.fused_operations && !options.frozen {
-        // The gradient of the embedding is as large as the embedding, however few words a micro batch has.
-        let embedding = outputs * shape.hidden;
-        let bytes = EMBEDDING_BYTES + 2.0 * options.gradient_bytes;
-        both += work.memory(0.0, bytes * embedding, ConstantRole::Traffic);
-    }
-    both.backward.memory += machine.of(ConstantRole::HostHead);
-    both += work.tp(shape.hidden);
-    // The maximum, the sum and the wanted logit of every token are reduced over the vocabulary's parts; fused, the last
-    // two together.
-    let sums = if options.loss == CrossEntropy::Unfused { 3.0 } else { 2.0 };
-    both.forward.tp += sums * 2.0 * machine.gather(split.tp_group, 4.0 * tokens);
-    LayerTime {
-        forward: both.forward,
-        backward: both.backward,
-        weights: both.weights,
-        again: Parts::default(),
-        host: 0.0,
-        gaps: 0.0,
     }
 }

@@ -19,6 +19,7 @@ pub mod flops;
 mod from_plan;
 mod gemm;
 mod goodput;
+mod head;
 mod host_copies;
 mod layer;
 mod links;

@@ -89,6 +89,8 @@ pub struct Inputs<'a> {
     pub imbalance: f64,
     /// Which experts tokens choose.
     pub choices: Choices,
+    /// Whether a layer is computed again only as far as its backward needs it.
+    pub stops_early: bool,
     /// Whether only small adapters are trained.
     pub frozen: bool,
     /// Bytes of gathered activations over bf16's.
@@ -241,6 +243,7 @@ impl Inputs<'_> {
             fused_operations: facts.fused_operations,
             low_attention: self.low_attention,
             low_head: self.low_head,
+            stops_early: self.stops_early,
             squares_apart: self.squares_apart,
             recompute: self.recompute,
         }

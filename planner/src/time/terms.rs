@@ -1,8 +1,9 @@
 //! Seconds of a micro batch in every kind of layer of a model under a split: what a search keeps over pipelines and batches.
 
 use super::gemm::{Product, forward, input_gradient, weight_gradient};
+use super::head::head_time;
 use super::layer::{
-    ComputeOptions, LayerSplit, LayerTime, LayerWork, MixerWork, Recompute, head_time, layer_work, mixer_work,
+    ComputeOptions, LayerSplit, LayerTime, LayerWork, MixerWork, Recompute, layer_work, mixer_work,
 };
 use super::machine::Machine;
 use super::shape::{MAX_KINDS, ModelShape};

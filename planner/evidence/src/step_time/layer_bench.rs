@@ -107,6 +107,7 @@ fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Re
         squares_apart: false,
         imbalance: 1.0,
         choices: Choices::default(),
+        stops_early: false,
         frozen: false,
         gathered_share: 1.0,
         host: HostBytes::default(),

@@ -125,7 +125,9 @@ impl Gathered {
     /// The same where the units are known.
     pub(crate) fn of_units(plan: &Plan, stage: u64, units: &[Unit]) -> Vec<Gathered> {
         let mesh = plan.mesh();
-        let leaves_out = leaves_whole_experts_out(plan);
+        // NeMo Automodel leaves experts out of FSDP that no second rank shares (`components/moe/parallelizer.py`, `ignored_params`,
+        // 36044ad3d139): nothing of them is gathered or reduced, and their gradients are of their own type.
+        let leaves_out = plan.software.is_automodels();
         let mut known: Vec<(&Arc<[Placed]>, Gathered)> = Vec::new();
         let mut found = Vec::with_capacity(units.len());
         for (unit, section) in units.iter().zip(sections(units)) {
@@ -189,12 +191,6 @@ impl Gathered {
         }
         found
     }
-}
-
-/// Whether experts that no second rank shares stay out of FSDP: NeMo Automodel's do (`components/moe/parallelizer.py`, `ignored_params`,
-/// 36044ad3d139), so nothing of them is gathered or reduced, and their gradients are of their own type.
-fn leaves_whole_experts_out(plan: &Plan) -> bool {
-    plan.is_automodels()
 }
 
 impl Gathered {

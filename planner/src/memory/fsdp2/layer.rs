@@ -131,7 +131,7 @@ fn ring_backward(at: &PlanTerms<'_>, kind: LayerKind) -> Quantity {
 
 /// Whether experts are those of NeMo Automodel behind a dispatcher that sorts tokens as it sends them.
 fn sorts_as_it_sends(at: &PlanTerms<'_>) -> bool {
-    at.plan.is_automodels() && at.plan.dispatcher() == Dispatcher::Flex
+    at.plan.software.is_automodels() && at.plan.dispatcher() == Dispatcher::Flex
 }
 
 /// What single operators keep that fused ones don't: the activated gate beside gate, up projection and product; sorted,
