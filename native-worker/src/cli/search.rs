@@ -371,12 +371,16 @@ fn table(rows: &[Row]) -> String {
         "recompute",
         "stages",
     ];
-    // A column for what is an axis of few searches.
+    // A column for what is an axis of few searches, and for all else that tells rows apart.
     let sharded = rows.iter().any(|row| row.settings.fsdp_strategy.is_some());
+    let plans: Vec<&planner::search::Settings> = rows.iter().map(|row| &row.settings).collect();
+    let mut apart = planner::search::Settings::apart(&plans);
+    apart.retain(|(name, _)| !["stages", "fsdp"].contains(&name.as_str()));
     let mut header = header.map(str::to_owned).to_vec();
     header.extend(sharded.then(|| "fsdp".to_owned()));
+    header.extend(apart.iter().map(|(name, _)| name.clone()));
     let mut all = vec![header];
-    for row in rows {
+    for (place, row) in rows.iter().enumerate() {
         let chosen = &row.settings;
         let sizes = [chosen.tp, chosen.cp, chosen.pp, chosen.vpp, chosen.ep, chosen.etp, chosen.dp];
         let mut cells = vec![
@@ -398,6 +402,7 @@ fn table(rows: &[Row]) -> String {
         if sharded {
             cells.push(chosen.fsdp_strategy.map_or("as in the plan", |strategy| strategy.name()).to_owned());
         }
+        cells.extend(apart.iter().map(|(_, values)| text::one_line(&values[place])));
         all.push(cells);
     }
     text::table(&all)

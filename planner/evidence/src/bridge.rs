@@ -185,11 +185,8 @@ pub(super) fn plan(row: &Row<'_>, fp32_gradients: bool) -> Result<Value, String>
         "training": {
             "seq_len": row.need("seq_len")?, "micro_batch_size": row.need("mbs")?,
             "global_batch_size": row.need("gbs")?, "dtype": precision, "recompute": recompute(row),
-            // The mixed-precision recipes of 8 bits gather parameters in them; current scaling leaves the first and the
-            // last layer in bf16 (`training/mixed_precision.py`).
+            // The mixed-precision recipes of 8 bits gather parameters in them (`training/mixed_precision.py`).
             "fp8_param_gather": matches!(precision, "fp8_current" | "mxfp8"),
-            "bf16_first_layers": u64::from(precision == "fp8_current"),
-            "bf16_last_layers": u64::from(precision == "fp8_current"),
             "optimizer": optimizer(preset),
             "grad_dtype": if fp32_gradients && preset != MOONLIGHT { "fp32" } else { "bf16" }, "cross_entropy": "te",
             "moe": {

@@ -101,7 +101,7 @@ impl Taken {
     /// Puts the recipe's facts into a file where it says nothing; the paths that were set.
     pub(super) fn apply(&self, training: &mut TrainingFile, moe: bool) -> BTreeMap<&'static str, Value> {
         let mut set = BTreeMap::new();
-        for (path, value, put) in facts(&self.recipe, training.dtype.unwrap_or(Precision::Bf16), moe) {
+        for (path, value, put) in facts(&self.recipe, moe) {
             if !self.left_out.contains(&path) && put(training, &self.recipe) {
                 set.insert(path, value);
             }
@@ -162,7 +162,7 @@ fn put<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
 }
 
 /// The facts of a recipe, each with its path.
-fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
+fn facts(recipe: &Recipe, moe: bool) -> Vec<Fact> {
     let mut facts: Vec<Fact> = Vec::new();
     if let Some(graphs) = recipe.graphs {
         facts.push(("training.cuda_graphs", graphs.name().into(), |file, recipe| {
@@ -245,12 +245,9 @@ fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
             file.optimizer.distributed != Some(false) && put(&mut file.fp8_param_gather, Some(true))
         }));
     }
-    if recipe.bf16_ends > 0 && dtype == Precision::Fp8Current {
-        facts.push(("training.bf16_first_layers", recipe.bf16_ends.into(), |file, recipe| {
-            put(&mut file.bf16_first_layers, Some(recipe.bf16_ends))
-        }));
-        facts.push(("training.bf16_last_layers", recipe.bf16_ends.into(), |file, recipe| {
-            put(&mut file.bf16_last_layers, Some(recipe.bf16_ends))
+    if recipe.bf16_last > 0 {
+        facts.push(("training.bf16_last_layers", recipe.bf16_last.into(), |file, recipe| {
+            put(&mut file.bf16_last_layers, Some(recipe.bf16_last))
         }));
     }
     if recipe.low_attention {
@@ -296,7 +293,6 @@ pub(crate) fn take_back(file: &mut TrainingFile, set: &[&'static str]) {
                     (None, None, None);
             }
             "training.fp8_param_gather" => file.fp8_param_gather = None,
-            "training.bf16_first_layers" => file.bf16_first_layers = None,
             "training.bf16_last_layers" => file.bf16_last_layers = None,
             "training.fp8_attention" => file.fp8_attention = None,
             "training.fp8_output" => file.fp8_output = None,

@@ -76,16 +76,30 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         moments: (same && (has('b') || has('h'))).then_some(Dtype::Bf16),
         masters: (same && has('h')).then_some(Dtype::Fp16),
         capacity: (same && has('c')).then_some(PADDED),
-        // The mixed-precision recipes of 8 bits gather parameters in them; current scaling leaves the first and the last
-        // layer in bf16 (`training/mixed_precision.py`).
-        low_gather: low && wanted.precision != "nv",
-        bf16_ends: u64::from(wanted.precision == "cs"),
+        low_gather: low && gathers_low(line.model.preset, wanted.precision),
+        bf16_last: if same { bf16_last(line.model.preset, wanted.precision) } else { 0 },
         low_attention: low && has('d'),
         low_output: low && has('o'),
         offloaded_layers: offloaded_layers.unwrap_or(0),
         every_second: false,
         compile: None,
     })
+}
+
+/// Whether parameters are gathered in the layers' precision: by the mixed-precision recipes of 8 bits but those of blocks
+/// (`training/mixed_precision.py`), and not for gpt-oss-20b in MXFP8, whose recipe switches it off (`perf_recipes/gpt_oss/common.py`).
+fn gathers_low(preset: &str, precision: &str) -> bool {
+    !matches!((preset, precision), (_, "nv" | "sc") | ("gpt-oss-20b", "mx"))
+}
+
+/// Last layers that stay in bf16 (`perf_recipes/gpt_oss/common.py`, `perf_recipes/nemotronh/common.py`). Current scaling has none: what its
+/// mixed-precision recipe leaves in bf16 is switched off for performance (`_perf_precision`; `get_precision_config` of earlier releases).
+fn bf16_last(preset: &str, precision: &str) -> u64 {
+    match (preset, precision) {
+        ("gpt-oss-20b", "nv") => 4,
+        ("nemotron-3-super", "nv") => 14,
+        _ => 0,
+    }
 }
 
 /// What stands before the number of layers whose activations wait on the host, in place of modules that are recomputed.

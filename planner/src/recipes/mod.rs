@@ -108,8 +108,8 @@ pub struct Recipe {
     pub reshard: Option<&'static str>,
     /// Type of the numbers that FSDP2's loss reads.
     pub loss_dtype: Option<Dtype>,
-    /// Layers at either end that stay in bf16.
-    pub bf16_ends: u64,
+    /// Last layers that stay in bf16.
+    pub bf16_last: u64,
     /// Attention multiplies in 8 bits.
     pub low_attention: bool,
     /// The output layer runs in the layers' precision.

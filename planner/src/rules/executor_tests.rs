@@ -95,7 +95,7 @@ fn parts_that_change_nothing_are_executed() {
         ("llama-3-8b", json!({"hidden_act": "gelu"})),
         (
             "qwen3-8b",
-            json!({"sliding_window": 128, "use_sliding_window": false, "max_window_layers": 36, "layer_types": ["full_attention"]}),
+            json!({"sliding_window": 128, "use_sliding_window": false, "max_window_layers": 36, "layer_types": vec!["full_attention"; 36]}),
         ),
         (
             "mixtral-8x7b",

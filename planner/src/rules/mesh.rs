@@ -75,6 +75,16 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
             },
         );
     }
+    // Its models of experts keep attention and routers whole on every tensor-parallel rank, alike only where all begin with the same weights.
+    let mixture = shape.software.is_automodels() && shape.architecture.moe.is_some();
+    let rule = "a mixture is cut by expert parallelism, not by tensor parallelism (NeMo Automodel components/moe/parallelizer)";
+    broken.require(layout.tp == 1 || !mixture, "layout.tp", layout.tp, rule, || {
+        format!(
+            "tp is {}, and NeMo Automodel leaves attention, routers and experts of a mixture whole on each of those ranks, and begins so with \
+             pretrained weights alone: say tp 1, and split experts with ep",
+            layout.tp
+        )
+    });
     if let Some(rule) = shape.rule(PREDICTION_OR_CONTEXT) {
         let alone = shape.architecture.mtp_layers == 0;
         broken.require(layout.cp == 1 || alone, "layout.cp", layout.cp, rule, || {

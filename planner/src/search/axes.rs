@@ -78,7 +78,8 @@ impl Axes {
             "precision" => self.precision = Some(named(name, &texts)?),
             "runtime" => self.runtime = Some(named(name, &texts)?),
             "recompute" => {
-                self.recompute = Some(texts.iter().map(|text| RecomputeWords((*text).to_owned())).collect());
+                self.recompute =
+                    Some(texts.iter().map(|text| recompute(text)).collect::<Result<_, String>>()?);
             }
             "gpu" => self.gpu = Some(texts.iter().map(|text| (*text).to_owned()).collect()),
             "sp" => self.sp = Some(flags(name, &texts)?),
@@ -150,6 +151,19 @@ fn by_path(name: &str) -> &str {
     let of_recompute =
         matches!(name, "training.recompute" | "training.recompute.modules").then_some("recompute");
     axis.or(of_recompute).filter(|axis| NUMBERS.contains(axis) || NAMES.contains(axis)).unwrap_or(name)
+}
+
+/// What is recomputed, by its words.
+fn recompute(text: &str) -> Result<RecomputeWords, String> {
+    let words = RecomputeWords(text.to_owned());
+    match words.modules().iter().find(|module| !RECOMPUTE_MODULES.contains(&module.as_str())) {
+        None => Ok(words),
+        Some(wrong) => Err(format!(
+            "recompute is none, full or modules such as core_attn+mlp, and `{}` is none of them; modules are {}",
+            clip(wrong),
+            RECOMPUTE_MODULES.join(", ")
+        )),
+    }
 }
 
 fn unknown(name: &str) -> String {
@@ -227,6 +241,12 @@ mod tests {
         }
         assert_eq!(fixed("tp_overlap", "true").unwrap().settings["training.overlap.tp"], [true]);
         assert!(fixed("stages", "even").is_err_and(|said| said.contains("no axis")));
+        for (text, wrong) in [("foo", "`foo`"), ("none|mlp+core", "`core`")] {
+            assert!(
+                fixed("recompute", text)
+                    .is_err_and(|said| said.contains(wrong) && said.contains("core_attn, "))
+            );
+        }
         assert!(fixed("dispatch", "flex").is_err_and(|said| said.contains("`dispatcher`")));
     }
 }

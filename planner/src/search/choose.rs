@@ -36,7 +36,9 @@ impl Choice {
     /// # Errors
     /// Findings, where model or cluster can't be read, or an axis has no such name.
     pub fn of(file: &PlanFile) -> Result<Option<Choice>, Vec<Finding>> {
-        let Some(choose) = &file.choose else { return Ok(None) };
+        let Some(choose) = file.choose.as_ref().filter(|choose| !choose.names().is_empty()) else {
+            return Ok(None);
+        };
         let open = Open::of(choose)?;
         let mut base = file.clone();
         (base.choose, base.objective, base.deadline_days) = (None, None, None);

@@ -83,3 +83,15 @@ fn a_tight_plan_that_is_better_than_the_first_is_told() {
     .collect();
     assert!(told[0] && told.contains(&false), "{told:?}");
 }
+
+#[test]
+fn an_empty_list_leaves_nothing_to_choose() {
+    let read = |more: Value| {
+        let mut file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1}});
+        file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        parse_plan(&file.to_string()).unwrap()
+    };
+    let [none, empty] = [json!({}), json!({"choose": []})].map(read);
+    assert!(Choice::of(&empty).unwrap().is_none());
+    assert_eq!(crate::estimate(&empty).time, crate::estimate(&none).time);
+}

@@ -84,6 +84,7 @@ roles! {
     LossWaits = "loss_waits": "1 when the host waits for the GPU in the loss, so that it launches nothing beside the output layer.",
     P2pHost = "p2p_host": "1 when sends hold up the host in every layer's launch, as in eager frameworks.",
     HostLink = "host_link": "Bytes/s of copies between a GPU and its host, in one direction.",
+    HostMemory = "host_memory": "Bytes/s that a GPU's share of its host reads and writes its memory with.",
     Fixed = "fixed": "Seconds of a step outside the model.",
 }
 
@@ -191,6 +192,7 @@ impl Table {
             let named = match role {
                 ConstantRole::Clock => gpu.clock.or(Some("one")),
                 ConstantRole::HostLink if gpu.host_link.is_some() => gpu.host_link,
+                ConstantRole::HostMemory if gpu.host_link.is_some() => Some("host_memory_grace"),
                 _ => profile
                     .constants
                     .get(role.name())

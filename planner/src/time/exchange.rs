@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_reduces_by_layer_and_gathers_at_once() {
+    fn the_worker_reduces_and_gathers_by_layer_beside_computing() {
         let of = |gpu: &str| {
             let mut plan = file("llama-3-8b", 4, &json!({}), &json!({"optimizer": {"distributed": true}}));
             plan["runtime"] = json!("native");
@@ -208,7 +208,7 @@ mod tests {
             let data = setup(&plan).unwrap().data;
             (data.by_layer, [data.overlap_reduce, data.overlap_gather])
         };
-        assert_eq!(of("h100-sxm"), ([true, false], [true, false]));
+        assert_eq!(of("h100-sxm"), ([true; 2], [true; 2]));
         // Over TCP nothing goes on beside computing.
         assert_eq!(of("cpu"), ([false, false], [false, false]));
         let exchange = Exchange { elements: 1000.0, embedding: 10.0, units: 10.0, ..Exchange::default() };

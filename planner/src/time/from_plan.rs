@@ -17,6 +17,7 @@ use crate::model::{Activation, Balance};
 use crate::plan::Plan;
 use crate::settings::Strategy;
 use crate::settings::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, Implementation};
+use crate::shard::megatron::recipe_layers;
 use crate::shard::padded_vocabulary;
 use crate::software::{Named, Product};
 use crate::units::{Dtype, LowPrecision};
@@ -56,7 +57,7 @@ pub fn profile(plan: &Plan) -> Option<&'static Profile> {
 pub fn setup(plan: &Plan) -> Result<Setup, String> {
     let profile = profile(plan).ok_or("no such software profile")?;
     let inputs = inputs(plan, profile);
-    let shape = ModelShape::of(&plan.model, inputs.vocabulary);
+    let shape = ModelShape::of(&plan.model, inputs.vocabulary, &recipe_layers(plan));
     let stages = Stages::of(&shape, &plan.layout);
     let mut setup = Setup::new(&inputs, shape, stages)?;
     super::calibrated::calibrate(&mut setup, plan);
@@ -127,13 +128,15 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
             .post_forward_ranks()
             .filter(|_| runtime.reshards_as_said)
             .map(|ranks| ranks as f64),
-        by_layer: [whole || reduces_by_layer(plan), whole],
+        by_layer: [whole || reduces_by_layer(plan), whole || gathers_by_layer(plan)],
         seq_len: training.seq_len,
         mbs: training.micro_batch_size,
         gbs,
         numbers,
         gradient_bytes,
         parameter_bytes,
+        optimizer_bytes: super::update::bytes(plan),
+        update_flops: super::update::flops(plan),
         distributed: training.optimizer.distributed || (fsdp && strategy != Strategy::NoShard),
         recompute: recompute(plan),
         loss: if compiles_loss(plan) { CrossEntropy::Te } else { training.cross_entropy },
@@ -168,6 +171,12 @@ fn choices(plan: &Plan) -> Choices {
 /// Whether the worker reduces gradients layer by layer beside a backward: its ranks talk by NCCL on GPUs alone.
 fn reduces_by_layer(plan: &Plan) -> bool {
     plan.is_reduced_by_layer() && plan.cluster.gpu.speeds.is_some()
+}
+
+/// Whether weights that the worker's own optimizer updates in parts come back layer by layer beside the next forward.
+fn gathers_by_layer(plan: &Plan) -> bool {
+    let runtime = plan.runtime.facts();
+    runtime.is_workers_own && !runtime.shards_parameters && reduces_by_layer(plan)
 }
 
 /// Bytes of gathered activations with torch's float8 tensors over bf16's: one of two matrix inputs is gathered in 8 bits.
@@ -235,14 +244,16 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
     }
     if profile.dispatcher.is_none() || free {
         facts.fused_dispatch = plan.dispatcher() == Dispatcher::Flex;
+        facts.gathers_tokens = plan.dispatcher() == Dispatcher::AllGather;
     }
     if plan.is_computed_by_the_worker() {
         let beside = reduces_by_layer(plan);
         facts.overlap_reduce &= beside;
-        if runtime.shards_parameters {
-            // Units that are gathered for each use are so ahead of it; weights that are kept come back at once.
-            facts.overlap_gather = beside && plan.layout.fsdp.strategy == Strategy::OptimGradsParams;
-        }
+        // Units that are gathered for each use are so ahead of it, and of what flat units keep all comes back at once.
+        facts.overlap_gather = match runtime.shards_parameters {
+            true => beside && plan.layout.fsdp.strategy == Strategy::OptimGradsParams,
+            false => gathers_by_layer(plan),
+        };
     }
     if profile.overlap.is_none() || free {
         let (overlap, possible) = (&training.overlap, plan.software.where_possible);
@@ -410,6 +421,25 @@ mod tests {
     }
 
     #[test]
+    fn layers_left_in_the_compute_type_take_its_time() {
+        let step = |pp: u64, dtype: &str, first: u64, last: u64| {
+            predicted(
+                &json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "b200", "nodes": 1},
+                "software": {"framework": "megatron-lm core_v0.19"}, "layout": {"pp": pp},
+                "training": {"micro_batch_size": 1, "global_batch_size": 64, "dtype": dtype, "bf16_first_layers": first, "bf16_last_layers": last}}),
+            )
+        };
+        let [wide, low, all] =
+            [("bf16", 0), ("mxfp8", 0), ("mxfp8", 32)].map(|(dtype, first)| step(1, dtype, first, 0).1);
+        assert!(low.forward.gemm < wide.forward.gemm);
+        assert_eq!(all.forward.gemm, wide.forward.gemm);
+        // The last of four stages is as long as if all were; the pipeline waits for it.
+        let [wide, low, last] =
+            [("bf16", 0), ("mxfp8", 0), ("mxfp8", 8)].map(|(dtype, last)| step(4, dtype, 0, last).0.total());
+        assert!(last - low > 0.7 * (wide - low) && last < wide, "{low} {last} {wide}");
+    }
+
+    #[test]
     fn operators_that_are_not_kept_are_computed_again_whatever_modules_are_named() {
         let again = |modules: serde_json::Value| {
             let (_, layer) = predicted(
@@ -424,6 +454,20 @@ mod tests {
         assert!(named.iter().all(|one| *one == named[0]), "{named:?}");
         // All products of experts, half of the projections.
         assert!(named[0].0 > 0.7 && named[0].0 < 1.0, "{named:?}");
+    }
+
+    #[test]
+    fn gathered_tokens_all_go_to_every_rank() {
+        let sent = |dispatcher: &str, load: f64| {
+            let (step, _) = predicted(&json!({"version": 1, "model": {"preset": "mixtral-8x7b"},
+                "cluster": {"gpu": "h100-sxm", "nodes": 1}, "layout": {"ep": 8},
+                "training": {"global_batch_size": 64, "moe": {"dispatcher": dispatcher, "load_imbalance": load}}}));
+            step.parts.ep
+        };
+        // A rank gets all tokens of seven others, and by all-to-all a quarter of them, for a token has two of eight experts.
+        assert!(sent("allgather", 1.0) > 2.0 * sent("alltoall", 1.0));
+        assert_eq!(sent("allgather", 1.0), sent("allgather", 2.0));
+        assert!(sent("alltoall", 1.0) < sent("alltoall", 2.0));
     }
 
     #[test]

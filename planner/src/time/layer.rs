@@ -71,6 +71,8 @@ pub struct ComputeOptions {
     pub gradient_bytes: f64,
     /// Tokens go to experts by kernels that sort as they send.
     pub fused_dispatch: bool,
+    /// All tokens of a group go to each of its ranks, which take those of their experts.
+    pub gathers_tokens: bool,
     /// Tensor-parallel communication hides behind the GEMMs next to it.
     pub overlap_tp: bool,
     /// The all-to-all hides behind another micro batch.
@@ -236,6 +238,7 @@ pub(super) fn mixer_work(
     kind: &KindShape,
 ) -> MixerWork {
     let work = Work { machine, split, options, hidden: shape.hidden };
+    let options = &ComputeOptions { low_attention: options.low_attention && !kind.wide, ..*options };
     let mut core = kind.core.map_or_else(Both::default, |core| attended(machine, split, &core, options));
     core += kind.scan.map_or_else(Both::default, |scan| scanned(machine, split, &scan));
     let scans = core.forward.memory;
@@ -347,6 +350,11 @@ impl Work<'_> {
         both
     }
 
+    /// How fast a layer of a kind multiplies, but for what is in the compute type in every layer.
+    fn rate(&self, kind: &KindShape) -> &GemmRate {
+        if kind.wide { &self.machine.gemm16 } else { &self.machine.gemm }
+    }
+
     /// Products of the dense matrices of a kind that `wanted` names.
     fn matrices(&self, kind: &KindShape, wanted: impl Fn(&Matrix) -> bool) -> Both {
         let mut both = Both::default();
@@ -360,7 +368,7 @@ impl Work<'_> {
             let product = Product { rows, outputs, inputs, groups: 1.0 };
             both += match matrix.module {
                 Module::Router if !matrix.latent => self.product(&self.machine.gemm16, product),
-                _ => self.product(&self.machine.gemm, product),
+                _ => self.product(self.rate(kind), product),
             };
         }
         both
@@ -478,7 +486,7 @@ impl Work<'_> {
                 MatrixCut::Inputs => (outputs, inputs / split.etp),
                 _ => (outputs / split.etp, inputs),
             };
-            both += self.product(&self.machine.gemm, Product { rows: here, outputs, inputs, groups });
+            both += self.product(self.rate(kind), Product { rows: here, outputs, inputs, groups });
         }
         let bytes = self.options.bytes();
         let sorting = if self.options.fused_dispatch { [8.0; 2] } else { bytes.sorting };
@@ -505,13 +513,17 @@ impl Work<'_> {
         let one_way = if self.options.fused_dispatch {
             self.machine
                 .dispatch(split.ep_group, bytes, |places| split.choices.places(places, experts, top_k))
+        } else if self.options.gathers_tokens {
+            self.machine.gather(split.ep_group, bytes * split.ep)
         } else {
             self.machine.all_to_all(split.ep_group, bytes * top_k)
         };
         let exposed = if self.options.overlap_ep { self.machine.of(ConstantRole::ExposedEp) } else { 1.0 };
+        // What every rank gets does not depend on who is busiest.
+        let most = if self.options.gathers_tokens { 1.0 } else { split.imbalance };
         let tensor = self.machine.gather(split.etp_group, 2.0 * here * width);
-        both.forward.ep += exposed * 2.0 * (one_way * split.imbalance + tensor);
-        both.backward.ep += exposed * 2.0 * (one_way * split.imbalance + tensor);
+        both.forward.ep += exposed * 2.0 * (one_way * most + tensor);
+        both.backward.ep += exposed * 2.0 * (one_way * most + tensor);
         let mut beside = Both::default();
         if let Some(shared) = shared {
             beside = self.matrices(kind, |matrix| matrix.module == Module::SharedExpert);
@@ -538,7 +550,7 @@ impl Work<'_> {
         if let MlpShape::Experts { experts, .. } = kind.mlp {
             // Between the kernels of one expert and the next.
             let held = (experts / self.split.ep).max(1.0);
-            gaps += machine.of(ConstantRole::KernelGap) * held * self.expert_host();
+            gaps += machine.of(ConstantRole::KernelGap) * held * self.expert_host(kind);
         }
         if machine.same_thread {
             seconds += self.launch_experts(kind);
@@ -548,9 +560,9 @@ impl Work<'_> {
 
     /// Seconds of the host to launch one more expert. Of the kernels of a layer in 8 or 4 bits half are products, and half quantize what
     /// they multiply.
-    fn expert_host(&self) -> f64 {
-        let kernels =
-            if self.machine.gemm.quantize_bytes > 0.0 || self.machine.same_thread { 1.0 } else { 0.5 };
+    fn expert_host(&self, kind: &KindShape) -> f64 {
+        let quantizes = self.rate(kind).quantize_bytes > 0.0;
+        let kernels = if quantizes || self.machine.same_thread { 1.0 } else { 0.5 };
         kernels * self.machine.of(ConstantRole::HostExpert)
     }
 
@@ -564,6 +576,6 @@ impl Work<'_> {
         let MlpShape::Experts { experts, .. } = kind.mlp else { return 0.0 };
         // Grouped layers quantize and multiply expert by expert.
         let held = (experts / self.split.ep).max(1.0);
-        self.machine.of(ConstantRole::HostMoe) + held * self.expert_host()
+        self.machine.of(ConstantRole::HostMoe) + held * self.expert_host(kind)
     }
 }

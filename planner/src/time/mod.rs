@@ -40,6 +40,7 @@ mod step;
 mod terms;
 mod timeline;
 pub mod trace;
+mod update;
 mod why;
 
 pub(crate) use answer::rounded;
@@ -61,7 +62,7 @@ pub use machine::{Hardware, Machine, Numbers};
 pub use matrices::{Matrix, MatrixCut, matrices};
 pub use measured::measured;
 pub use parts::{Both, Parts};
-pub use ranges::{Ranges, RunClass, Runs, Said, class_of, ranges, sizes};
+pub use ranges::{Ends, Ranges, RunClass, Runs, Said, class_of, ranges, sizes, wider};
 pub use rate::{Rate, rate};
 pub use setup::{Inputs, Setup, SoftwareFacts};
 pub use shape::{KindShape, MlpShape, ModelShape};

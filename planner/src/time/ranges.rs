@@ -42,9 +42,10 @@ impl Said {
 
 /// Whether steps of the plan's model were measured on its GPU, with its software.
 fn is_measured(plan: &Plan) -> bool {
-    let class = ranges().class(&class_of(plan));
-    let runs = class.and_then(|class| class.runs.iter().find(|runs| runs.gpu == plan.cluster.gpu.id));
-    runs.is_some_and(|runs| runs.models.contains(&sizes(&plan.model)))
+    let name = class_of(plan);
+    let runs = ranges().like(&name).flat_map(|class| &class.runs);
+    let mut of_gpu = runs.filter(|runs| runs.gpu == plan.cluster.gpu.id);
+    of_gpu.any(|runs| runs.models.contains(&sizes(&plan.model)))
 }
 
 /// By what a model is known again, whoever names it: layers, hidden size, routed experts.
@@ -66,28 +67,36 @@ pub struct Runs {
     pub models: Vec<[u64; 3]>,
 }
 
+/// How far below and above a step its likely range ends, as logarithms.
+pub type Ends = [f64; 2];
+
+/// The wider of two at either end.
+pub fn wider(one: Ends, other: Ends) -> Ends {
+    [one[0].max(other[0]), one[1].max(other[1])]
+}
+
 /// What was measured of models of one kind under one software.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunClass {
-    /// Software and kind of model: `bridge MoE`.
+    /// Software and kind of model, `bridge MoE`; of runs on another network than their GPU's, `bridge MoE elsewhere`.
     pub name: String,
-    /// Half the width of the likely range, as a logarithm, where the software is named and has a recipe for the model and GPU, or no
-    /// recipes, and the model is one of the runs'; none where too few steps say so.
-    pub known: Option<f64>,
+    /// How far below and above the step its likely range ends, as logarithms, where the software is named and has a recipe for the model and
+    /// GPU, or no recipes, and the model is one of the runs'; none where too few steps say so.
+    pub known: Option<Ends>,
     /// The same with another model.
-    pub own: Option<f64>,
+    pub own: Option<Ends>,
     /// The same with the recipe of another model, GPU or release.
-    pub others: Option<f64>,
+    pub others: Option<Ends>,
     /// The same where nothing is named.
-    pub nothing: Option<f64>,
+    pub nothing: Option<Ends>,
     /// The runs, by GPU.
     pub runs: Vec<Runs>,
 }
 
 impl RunClass {
-    /// The half width where so much is said.
-    pub fn half(&self, said: Said) -> Option<f64> {
+    /// The ends where so much is said.
+    pub fn ends(&self, said: Said) -> Option<Ends> {
         match said {
             Said::Known => self.known,
             Said::Own => self.own,
@@ -110,9 +119,11 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// The class of a name.
-    pub fn class(&self, name: &str) -> Option<&RunClass> {
-        self.classes.iter().find(|class| class.name == name)
+    /// The class of a name, and behind one of another network the same on the GPUs' own.
+    pub fn like(&self, name: &str) -> impl Iterator<Item = &RunClass> {
+        let usual = name.strip_suffix(ELSEWHERE);
+        let class = |name: &str| self.classes.iter().find(|class| class.name == name);
+        [class(name), usual.and_then(class)].into_iter().flatten()
     }
 }
 
@@ -144,6 +155,16 @@ fn kind(model: &Architecture) -> &'static str {
 /// some rows have layouts that no configuration of their release has.
 const SETTLED: u32 = 260_400;
 
+/// At the end of the names of classes of runs that had another network than the one that comes with their GPU: how fast it is says little of
+/// its latency, its routing and who shares it.
+pub(super) const ELSEWHERE: &str = " elsewhere";
+
+/// Whether the network is not the one that comes with the GPU, and ranks need one.
+pub(super) fn is_elsewhere(plan: &Plan) -> bool {
+    let same = (plan.cluster.nic_gbps / plan.cluster.gpu.nic_gbps - 1.0).abs() < 0.01;
+    !same && plan.cluster.nodes > 1
+}
+
 /// The class of a plan. NeMo takes Megatron Bridge's constants, but its releases are other, and so are its kernels of attention: what
 /// was measured of a model with the one does not say how far off the other is.
 pub fn class_of(plan: &Plan) -> String {
@@ -154,7 +175,8 @@ pub fn class_of(plan: &Plan) -> String {
         Some(named) if software == "bridge" && kind == "MoE" && named.release() < SETTLED => "bridge_early",
         _ => software,
     };
-    format!("{software} {kind}")
+    let network = if is_elsewhere(plan) { ELSEWHERE } else { "" };
+    format!("{software} {kind}{network}")
 }
 
 /// The software of a class, as people call it.

@@ -71,6 +71,10 @@ pub struct Inputs<'a> {
     pub gradient_bytes: f64,
     /// Bytes of a parameter's element as it is gathered.
     pub parameter_bytes: f64,
+    /// Bytes that the optimizer moves for an element of its state.
+    pub optimizer_bytes: f64,
+    /// FLOPs of a rank's products in a step's update, in 16 bits.
+    pub update_flops: f64,
     /// Whether optimizer state is split.
     pub distributed: bool,
     /// What is computed again.
@@ -114,6 +118,8 @@ pub struct SoftwareFacts<'a> {
     pub graphs: CudaGraphs,
     /// Tokens go to experts by kernels that sort as they send.
     pub fused_dispatch: bool,
+    /// All tokens of a group go to each of its ranks, which take those of their experts.
+    pub gathers_tokens: bool,
     /// Tensor-parallel communication hides.
     pub overlap_tp: bool,
     /// The all-to-all hides.
@@ -145,6 +151,7 @@ impl<'a> SoftwareFacts<'a> {
                 _ => CudaGraphs::None,
             },
             fused_dispatch: profile.dispatcher.as_deref() == Some("fused"),
+            gathers_tokens: false,
             overlap_tp: has("tp"),
             overlap_ep: has("ep"),
             overlap_reduce: has("dp") || has("reduce"),
@@ -234,6 +241,7 @@ impl Inputs<'_> {
             frozen: self.frozen,
             gradient_bytes: self.gradient_bytes,
             fused_dispatch: facts.fused_dispatch,
+            gathers_tokens: facts.gathers_tokens,
             overlap_tp: facts.overlap_tp,
             overlap_ep: facts.overlap_ep,
             gathered_share: self.gathered_share,
@@ -277,6 +285,8 @@ impl Inputs<'_> {
             gathered_again_from: self.gathered_again_from,
             gradient_bytes: self.gradient_bytes,
             parameter_bytes: self.parameter_bytes,
+            optimizer_bytes: self.optimizer_bytes,
+            update_flops: self.update_flops,
             distributed: self.distributed,
             overlap_reduce: facts.overlap_reduce,
             overlap_gather: facts.overlap_gather,

@@ -1,5 +1,7 @@
 //! What the time of a model's layers depends on, counted once for each model.
 
+use std::ops::Range;
+
 use super::matrices::{Matrix, MatrixCut, matrices};
 use crate::model::{
     Architecture, Attention, Core, Experts, FeedForward, LayerKind, MixerRef, MlpOperations, Model, Module,
@@ -16,7 +18,7 @@ pub struct ModelShape {
     pub hidden: f64,
     /// Width of the output layer.
     pub vocabulary: f64,
-    /// Kinds of layers, each with how many of it the model has.
+    /// Kinds of layers, those in the compute type apart from those in fewer bits.
     pub kinds: Vec<KindShape>,
     /// Index into `kinds` of every layer, in order.
     pub layers: Vec<u8>,
@@ -33,6 +35,8 @@ pub struct ModelShape {
 pub struct KindShape {
     /// Which.
     pub kind: LayerKind,
+    /// Whether a recipe of low precision leaves it in the compute type.
+    pub wide: bool,
     /// Whether something mixes tokens.
     pub mixes: bool,
     /// The attention in it.
@@ -78,15 +82,16 @@ pub enum MlpShape {
 }
 
 impl ModelShape {
-    /// The shape of `model` with an output layer of `vocabulary` rows.
-    pub fn of(model: &Model, vocabulary: u64) -> Self {
+    /// The shape of `model` with an output layer of `vocabulary` rows, whose layers outside `low` a recipe of low precision leaves in the
+    /// compute type.
+    pub fn of(model: &Model, vocabulary: u64, low: &Range<u64>) -> Self {
         let mut kinds: Vec<KindShape> = Vec::new();
-        let mut known: Vec<(LayerKind, u8)> = Vec::new();
-        let mut index = |kind: LayerKind| {
-            if let Some((_, at)) = known.iter().find(|(one, _)| *one == kind) {
+        let mut known: Vec<(LayerKind, bool, u8)> = Vec::new();
+        let mut index = |kind: LayerKind, wide: bool| {
+            if let Some((_, _, at)) = known.iter().find(|(one, is, _)| (*one, *is) == (kind, wide)) {
                 return *at;
             }
-            let shape = kind_shape(model, kind);
+            let shape = KindShape { wide, ..kind_shape(model, kind) };
             let at = if kinds.len() < MAX_KINDS {
                 kinds.push(shape);
                 kinds.len() - 1
@@ -94,12 +99,14 @@ impl ModelShape {
                 // A model with more kinds than there is room for counts the rest as those that they are most like.
                 shape.most_like(&kinds)
             };
-            known.push((kind, at as u8));
+            known.push((kind, wide, at as u8));
             at as u8
         };
-        let layers = (0..model.num_layers).map(|layer| index(model.layer_kind(layer))).collect();
+        let layers = (0..model.num_layers)
+            .map(|layer| index(model.layer_kind(layer), !low.contains(&layer)))
+            .collect();
         let mtp_layers = if model.mtp_layers > 0 {
-            model.mtp_kinds().into_iter().map(index).collect()
+            model.mtp_kinds().into_iter().map(|kind| index(kind, false)).collect()
         } else {
             Vec::new()
         };
@@ -120,8 +127,11 @@ impl KindShape {
     fn most_like(&self, kinds: &[KindShape]) -> usize {
         let elements = |kind: &KindShape| kind.cut_elements + kind.whole_elements;
         let apart = |kind: &KindShape| {
-            let other =
-                [kind.mixes != self.mixes, (kind.expert_elements > 0.0) != (self.expert_elements > 0.0)];
+            let other = [
+                kind.mixes != self.mixes,
+                (kind.expert_elements > 0.0) != (self.expert_elements > 0.0),
+                kind.wide != self.wide,
+            ];
             let unlike = other.into_iter().filter(|differs| *differs).count() as f64;
             let (one, least) = (elements(kind), elements(self).max(1.0));
             unlike * 10.0 + (one / least - 1.0).abs()
@@ -153,6 +163,7 @@ fn kind_shape(model: &Model, kind: LayerKind) -> KindShape {
     }
     KindShape {
         kind,
+        wide: false,
         mixes: mixer.is_some(),
         core: mixer.and_then(MixerRef::attention).map(Attention::core),
         scan: mixer.and_then(MixerRef::scan),

@@ -4,7 +4,9 @@
 use super::calibrated::calibration;
 use super::constants::{Constant, ConstantRole, RANGE, table};
 use super::from_plan::{profile, setup};
-use super::ranges::{RunClass, Runs, Said, class_of, ranges, software_title};
+use super::ranges::{
+    ELSEWHERE, Ends, RunClass, Runs, Said, class_of, is_elsewhere, ranges, software_title, wider,
+};
 use super::setup::Setup;
 use super::step::StepTime;
 use crate::cluster::{Generation, gpu};
@@ -63,16 +65,16 @@ fn spread_as(
     findings: &mut Vec<Finding>,
 ) -> Spread {
     let (gpu, name) = (plan.cluster.gpu, class_of(plan));
-    let class = ranges().class(&name);
-    let measured = |like: &dyn Fn(&Runs) -> bool| class.is_some_and(|class| class.runs.iter().any(like));
+    let measured =
+        |like: &dyn Fn(&Runs) -> bool| ranges().like(&name).flat_map(|class| &class.runs).any(like);
     let of_gpu = measured(&|runs| runs.gpu == gpu.id);
     let of_generation = measured(&|runs| generation(&runs.gpu) == Some(gpu.generation));
-    let mut half = half(&name, said).unwrap_or(ASSUMED);
+    let (mut half, of_network) = ends(&name, said).unwrap_or(([ASSUMED; 2], false));
     let mut note = |field: &str, value: serde_json::Value, why: String| {
         findings.push(Finding::info(field, value, why).rule("time model"));
     };
     let mut assumed = |field: &str, value: &str, why: String| {
-        half = half.max(ASSUMED);
+        half = wider(half, [ASSUMED; 2]);
         note(field, value.into(), why);
     };
     if gpu.speeds.is_none() {
@@ -96,27 +98,27 @@ fn spread_as(
             uncapitalized(text_of(&constant.meaning))
         );
         assumed("software.profile", profile, why);
-    } else if class.is_none_or(|class| class.runs.is_empty()) {
-        half = half.max(ASSUMED);
+    } else if !measured(&|_| true) {
+        half = wider(half, [ASSUMED; 2]);
         let why = format!(
             "no measured step of {} stands behind this model's: the likely range is wide",
             models(&name)
         );
         note("model", serde_json::Value::Null, why);
     } else if !of_gpu {
-        half = half.max(if of_generation { ranges().other_gpu } else { ranges().other_generation });
+        half = wider(half, [if of_generation { ranges().other_gpu } else { ranges().other_generation }; 2]);
         let why =
             format!("no measured step of {} was on {}: the likely range is wider", models(&name), gpu.title);
         note("cluster.gpu", gpu.id.into(), why);
     }
     if gpu.speeds.is_some_and(|speeds| speeds.nvlink_gbs.is_none()) && plan.layout.tp > 1 {
-        half = half.max(ASSUMED);
+        half = wider(half, [ASSUMED; 2]);
         let why =
             format!("{} has no links of its own: 32 GB/s of PCIe 4.0 are assumed inside a node", gpu.title);
         note("cluster.gpu", gpu.id.into(), why);
     }
     if let Some((largest, doublings)) = beyond(&name, plan.world_size()) {
-        half += DOUBLING * doublings;
+        half = half.map(|end| end + DOUBLING * doublings);
         let why = format!(
             "no measured step of {} models with such software had more than {} GPUs, and this plan has {}: the likely range is wider",
             kind(&name),
@@ -125,9 +127,10 @@ fn spread_as(
         );
         note("cluster.nodes", plan.cluster.nodes.into(), why);
     }
-    let network = other_network(plan) * exposed_share(step) * OTHER_NETWORK;
+    // Runs on other networks, where the range stands on some, were off by what a network does, too.
+    let network = if is_elsewhere(plan) && !of_network { exposed_share(step) * OTHER_NETWORK } else { 0.0 };
     if network > 0.0 {
-        half += network;
+        half = half.map(|end| end + network);
         let why = format!(
             "measured steps had {} Gbit/s for each {}: the likely range is wider by what is communicated",
             gpu.nic_gbps, gpu.title
@@ -141,21 +144,29 @@ fn spread_as(
         0.0
     };
     let busier = if plan.training.moe.load_may_grow && plan.model.moe.is_some() { UNBALANCED } else { 0.0 };
-    Spread { half: [half + below, half + busier], nearest: Some(nearest(&name, gpu.id)) }
+    Spread { half: [half[0] + below, half[1] + busier], nearest: Some(nearest(&name, gpu.id)) }
 }
 
-/// Half the width of a class where so much is said: its own, or the widest of what is known of its software.
-fn half(name: &str, said: Said) -> Option<f64> {
+/// The ends of a class where so much is said, its own or the widest of what is known of its software, and whether they stand on runs on
+/// other networks than their GPUs'.
+fn ends(name: &str, said: Said) -> Option<(Ends, bool)> {
     // Of what is said less the range is no narrower.
     let less =
         || [Said::Known, Said::Own, Said::Others, Said::Nothing].into_iter().skip_while(|one| *one != said);
-    let class = ranges().class(name);
     let like = |said: Said| {
         let of = ranges().classes.iter().filter(|class| software(&class.name) == software(name));
-        of.filter_map(|class| class.half(said)).max_by(f64::total_cmp)
+        of.filter_map(|class| class.ends(said)).reduce(wider)
     };
-    let own = less().find_map(|said| class?.half(said));
-    own.or_else(|| less().find_map(like)).or_else(|| like(Said::Own))
+    // On other networks, of which there are few runs, a range is no narrower than on the GPUs' own.
+    let own = ranges()
+        .like(name)
+        .filter_map(|class| {
+            let ends = less().find_map(|said| class.ends(said))?;
+            Some((ends, class.name.ends_with(ELSEWHERE)))
+        })
+        .reduce(|one, other| (wider(one.0, other.0), one.1 || other.1));
+    let others = || less().find_map(like).or_else(|| like(Said::Own)).map(|ends| (ends, false));
+    own.or_else(others)
 }
 
 fn generation(id: &str) -> Option<Generation> {
@@ -188,13 +199,6 @@ fn beyond(class: &str, world: u64) -> Option<(u64, f64)> {
     (doublings > 0.0).then_some((largest, doublings))
 }
 
-/// 1 where the network is not the one that comes with the GPU, and ranks need one; else 0.
-fn other_network(plan: &Plan) -> f64 {
-    let usual = plan.cluster.gpu.nic_gbps;
-    let same = (plan.cluster.nic_gbps / usual - 1.0).abs() < 0.01;
-    if same || plan.cluster.nodes == 1 { 0.0 } else { 1.0 }
-}
-
 /// Share of a step that is exposed communication.
 fn exposed_share(step: &StepTime) -> f64 {
     let exposed = step.parts.tp + step.parts.cp + step.parts.ep + step.sends + step.data;
@@ -209,6 +213,7 @@ fn nearest(class: &str, on: &str) -> NearestRuns {
             software(&of.name) != software(class),
             kind(&of.name) != kind(class),
             runs.gpu != on,
+            of.name != class,
             generation(&runs.gpu) != generation(on),
             std::cmp::Reverse(runs.count),
         )
@@ -216,10 +221,11 @@ fn nearest(class: &str, on: &str) -> NearestRuns {
     all.min_by_key(distance).map_or_else(NearestRuns::default, |(of, runs)| {
         let title = gpu(&runs.gpu).map_or(runs.gpu.as_str(), |gpu| gpu.title);
         let text = format!(
-            "{} {} of {} on {title}, none above {} GPUs",
+            "{} {} of {} on {title}{}, none above {} GPUs",
             thousands(runs.count),
             if runs.count == 1 { "run" } else { "runs" },
             models(&of.name),
+            if of.name.ends_with(ELSEWHERE) { " with other networks" } else { "" },
             thousands(runs.most_gpus)
         );
         NearestRuns {

@@ -30,6 +30,10 @@ pub struct DataParallel {
     pub gradient_bytes: f64,
     /// Bytes of an element of a parameter as it is gathered.
     pub parameter_bytes: f64,
+    /// Bytes that the optimizer moves for an element of its state.
+    pub optimizer_bytes: f64,
+    /// FLOPs of a rank's products in a step's update, in 16 bits.
+    pub update_flops: f64,
     /// Whether optimizer state is split over the group.
     pub distributed: bool,
     /// Whether reduction hides behind backward.
@@ -169,11 +173,14 @@ impl State {
             }
         }
         let kept = [elements[0] / shard_of(data, data.dense), elements[1] / shard_of(data, data.experts)];
+        let moved = data.optimizer_bytes * (kept[0] + kept[1]);
+        // What waits on the host the host updates.
+        let here = (1.0 - data.host.updated) * moved + CAST_BYTES * (elements[0] + elements[1]);
         let optimizer = data.trained
-            * (OPTIMIZER_BYTES * (kept[0] + kept[1]) + CAST_BYTES * (elements[0] + elements[1]))
-            * machine.of(ConstantRole::OptimizerTraffic)
-            / machine.memory;
-        let mut found = State { optimizer, ..State::default() };
+            * (here * machine.of(ConstantRole::OptimizerTraffic) / machine.memory
+                + data.host.updated * moved / machine.of(ConstantRole::HostMemory));
+        let products = data.trained * data.update_flops / machine.gemm16.flops;
+        let mut found = State { optimizer: optimizer + products, ..State::default() };
         let tensor = machine.of(ConstantRole::HostTensor);
         if tensor > 0.0 {
             found.optimizer += tensor * fullest.map_or(0.0, |class| terms.tensors(class));
@@ -378,9 +385,7 @@ fn positive_or(number: f64, least: f64) -> f64 {
     if number > least { number } else { least }
 }
 
-/// Bytes that the optimizer moves for an element of its state, and for an element that the rank holds: master weight,
-/// moments and gradient read and written; gradients zeroed and weights cast.
-const OPTIMIZER_BYTES: f64 = 30.0;
+/// Bytes that the optimizer moves for an element that the rank holds: gradients zeroed and weights cast.
 const CAST_BYTES: f64 = 6.0;
 /// Tensors of a layer: two projections in each half, and two norms.
 const LAYER_TENSORS: f64 = 6.0;

@@ -39,7 +39,7 @@ pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     inputs.gradient_bytes = 1.0;
     inputs.numbers = if row.text("precision") == "fp8" { Numbers::Fp8Rows } else { Numbers::Bf16 };
     inputs.strides = Strides::usual(inputs.world, inputs.tp, inputs.pp, inputs.etp, inputs.ep);
-    let shape = ModelShape::of(inputs.model, inputs.vocabulary);
+    let shape = ModelShape::of(inputs.model, inputs.vocabulary, &(0..inputs.model.num_layers));
     let stages = Stages::consecutive(&shape, 1).unwrap_or_else(|| Stages::spread(&shape, 1));
     Ok(Some(Case {
         id: row.id(),
@@ -98,6 +98,8 @@ fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Re
         numbers: Numbers::Bf16,
         gradient_bytes: 4.0,
         parameter_bytes: 2.0,
+        optimizer_bytes: 30.0,
+        update_flops: 0.0,
         distributed: true,
         recompute: Recompute::default(),
         loss: CrossEntropy::Te,

@@ -10,7 +10,7 @@ use super::{Case, cases_with};
 use crate::BUNDLED;
 use crate::asked::{Detail, SOURCES, Source};
 use planner::cluster::{Generation, gpu};
-use planner::time::{Ranges, RunClass, Runs, Said};
+use planner::time::{Ends, Ranges, RunClass, Runs, Said, ranges, wider};
 
 /// What was left out when the constants of a split were fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,6 +83,8 @@ pub struct Row {
     pub half: [f64; 2],
     /// What of a user's plan it stands for, where ranges are derived from it.
     pub stands_for: Option<Said>,
+    /// The same of one that says all that its row does, which most of its source's must be inside of, too.
+    pub checks: Option<Said>,
     /// Its GPU.
     pub gpu: &'static str,
 }
@@ -99,19 +101,17 @@ fn rows_with(source: &Source, detail: Detail) -> Result<Vec<Case>, String> {
 /// What of a user's plan a row stands for, by what the constants had not seen of it. A user's model is another one than those of Megatron
 /// Bridge's tables, or one of them in another layout; a user of FSDP2 or Megatron-LM is another source; programs of old have profiles, by
 /// which nobody asks for another source.
-fn stands_for(source: &Source, left_out: LeftOut, detail: Detail, said: Said) -> Option<Said> {
+fn stands_for(source: &Source, left_out: LeftOut, said: Said) -> Option<Said> {
     let less = said.max(Said::Own);
     let of_old = ["nanotron_ultrascale_bench", "vtrain_ground_truth"].contains(&source.name);
-    match (detail, left_out) {
-        // Of a source that can be told in no other way it is what a user types.
-        (Detail::Run, _) if source.details.contains(&Detail::Typed) => None,
-        (_, LeftOut::Never) => Some(less),
-        (_, LeftOut::Half) if of_old => Some(less),
+    match left_out {
+        LeftOut::Never => Some(less),
+        LeftOut::Half if of_old => Some(less),
         // With its recipe left out, or nothing named, it is the same whether the model is known.
-        (_, LeftOut::Half) => (less == Said::Own).then_some(Said::Known),
-        (_, LeftOut::Model) => Some(less),
-        (_, LeftOut::Source) => (!BRIDGE.contains(&source.name) && !of_old).then_some(less),
-        (_, LeftOut::Family | LeftOut::Gpu) => None,
+        LeftOut::Half => (less == Said::Own).then_some(Said::Known),
+        LeftOut::Model => Some(less),
+        LeftOut::Source => (!BRIDGE.contains(&source.name) && !of_old).then_some(less),
+        LeftOut::Family | LeftOut::Gpu => None,
     }
 }
 
@@ -129,6 +129,9 @@ pub fn unseen(splits: &Splits) -> Result<Vec<Row>, String> {
                 let Some(standing) = case.standing.clone() else { continue };
                 let mut add = |left_out: LeftOut, values: &[f64]| {
                     let predicted = case.predict(values) * case.simulated_share;
+                    let stands_for = stands_for(source, left_out, standing.said);
+                    // Of a source that can be told in no other way it is what a user types.
+                    let whole = detail == Detail::Run && source.details.contains(&Detail::Typed);
                     found.push(Row {
                         dataset: source.name,
                         label: format!("{}, {} {}", case.label, case.gpus, case.gpu),
@@ -139,7 +142,8 @@ pub fn unseen(splits: &Splits) -> Result<Vec<Row>, String> {
                         said: standing.said,
                         residual: libm::log(case.measured / predicted),
                         half: standing.half[usize::from(left_out != LeftOut::Half)],
-                        stands_for: stands_for(source, left_out, detail, standing.said),
+                        stands_for: stands_for.filter(|_| !whole),
+                        checks: stands_for.filter(|_| whole),
                         gpu: case.gpu,
                     });
                 };
@@ -227,28 +231,51 @@ fn of_sorted(values: &[f64], place: usize) -> f64 {
 /// Fewest rows that say what nine of ten are.
 const FEWEST: usize = 8;
 
-/// Fewest rows of a source that must hold by themselves: as few as say anything.
-const ENOUGH: usize = FEWEST;
+/// Fewest rows of a source that must hold by themselves.
+const ENOUGH: usize = 6;
 
-/// Half the width that holds nine of ten of all rows, and 85 of a hundred of each source that has enough of them; none of too few.
-fn half_width(rows: &[&Row]) -> Option<f64> {
-    let sizes = |keep: &dyn Fn(&Row) -> bool| -> Vec<f64> {
-        rows.iter().filter(|row| keep(row)).map(|row| row.residual.abs()).collect()
+/// The shortest range that holds nine of ten of all rows, and 85 of a hundred of each source that has enough of them, told as users would and,
+/// of `whole`, with all that its rows say; none of too few. Neither end is nearer than half the other, for what few rows lean to others may not.
+fn ends(rows: &[&Row], whole: &[&Row]) -> Option<Ends> {
+    let residuals = |rows: &[&Row], keep: &dyn Fn(&Row) -> bool| -> Vec<f64> {
+        rows.iter().filter(|row| keep(row)).map(|row| row.residual).collect()
     };
-    let all = sizes(&|_| true);
+    let all = residuals(rows, &|_| true);
     if all.len() < FEWEST {
         return None;
     }
     // Of one more row than there are, which is the next.
-    let mut least = of_sorted(&all, ((all.len() + 1) * 90).div_ceil(100));
+    let needed = (((all.len() + 1) * 90).div_ceil(100)).min(all.len());
+    let mut sets = vec![(all, needed)];
     for source in &SOURCES {
-        let own = sizes(&|row| row.dataset == source.name);
-        if own.len() >= ENOUGH {
-            least = least.max(quantile(own, 85));
+        for told in [rows, whole] {
+            let own = residuals(told, &|row| row.dataset == source.name);
+            if own.len() >= ENOUGH {
+                let needed = (own.len() * 85).div_ceil(100);
+                sets.push((own, needed));
+            }
         }
     }
-    Some((least * 1e3).ceil() / 1e3)
+    // How far above a range that begins so far below must end.
+    let above = |below: f64| {
+        let each = sets.iter().map(|(residuals, needed)| {
+            let held: Vec<f64> = residuals.iter().copied().filter(|one| *one >= -below).collect();
+            (held.len() >= *needed).then(|| of_sorted(&held, *needed))
+        });
+        each.collect::<Option<Vec<f64>>>().map(|ends| ends.into_iter().fold(0.0, f64::max))
+    };
+    let below = sets.iter().flat_map(|(residuals, _)| residuals).map(|one| (-one).max(0.0));
+    let range = |below: f64| {
+        let above = above(below)?.max(NEARER * below);
+        Some([below.max(NEARER * above), above])
+    };
+    let width = |ends: &Ends| libm::exp(ends[1]) - libm::exp(-ends[0]);
+    let shortest = below.filter_map(range).min_by(|one, other| width(one).total_cmp(&width(other)));
+    shortest.map(|ends| ends.map(|end| (end * 1e3).ceil() / 1e3))
 }
+
+/// How near an end of a range may be, as a share of the other.
+const NEARER: f64 = 0.5;
 
 /// Likely ranges from what was predicted unseen.
 ///
@@ -266,18 +293,24 @@ fn ranges_of(rows: &[Row]) -> Result<Ranges, String> {
     }
     let class = |(name, runs): (String, BTreeMap<&str, Runs>)| {
         let of = |said: Said| {
-            let like: Vec<&Row> =
-                rows.iter().filter(|row| row.stands_for == Some(said) && row.class == name).collect();
-            half_width(&like)
+            let named: Vec<&Row> = rows.iter().filter(|row| row.class == name).collect();
+            let those = |which: &dyn Fn(&Row) -> Option<Said>| -> Vec<&Row> {
+                named.iter().copied().filter(|row| which(row) == Some(said)).collect()
+            };
+            ends(&those(&|row| row.stands_for), &those(&|row| row.checks))
         };
         // Where less is said, a range is no narrower.
-        let least = |half: Option<f64>, more: Option<f64>| half.map(|half| half.max(more.unwrap_or(0.0)));
+        let least = |ends: Option<Ends>, more: Option<Ends>| {
+            ends.map(|ends| more.map_or(ends, |more| wider(ends, more)))
+        };
         let known = of(Said::Known);
         let own = least(of(Said::Own), known);
         let others = least(of(Said::Others), own.or(known));
         let nothing = least(of(Said::Nothing), others.or(own).or(known));
         RunClass { known, own, others, nothing, runs: runs.into_values().collect(), name }
     };
+    let mut classes: Vec<RunClass> = classes.into_iter().map(class).collect();
+    hold_sources(rows, &mut classes);
     // Of Megatron Bridge, whose tables have the most GPUs: four of Blackwell, and one of Hopper.
     let on_other = |alone: bool| {
         let like = |row: &&Row| {
@@ -285,13 +318,50 @@ fn ranges_of(rows: &[Row]) -> Result<Ranges, String> {
             let bridge = BRIDGE.contains(&row.dataset) && row.told == Detail::Typed.split();
             bridge && row.left_out == LeftOut::Gpu && hopper == alone
         };
-        half_width(&rows.iter().filter(like).collect::<Vec<_>>()).unwrap_or(1.0)
+        ends(&rows.iter().filter(like).collect::<Vec<_>>(), &[]).map_or(1.0, |ends| ends[0].max(ends[1]))
     };
-    Ok(Ranges {
-        other_gpu: on_other(false),
-        other_generation: on_other(true),
-        classes: classes.into_iter().map(class).collect(),
-    })
+    Ok(Ranges { other_gpu: on_other(false), other_generation: on_other(true), classes })
+}
+
+/// Widens classes until 85 of a hundred of each source's rows, told as users would, are inside of whatever classes they are: by those that are
+/// the least outside.
+fn hold_sources(rows: &[Row], classes: &mut [RunClass]) {
+    type Told<'a> = Vec<(&'a Row, Said)>;
+    let mut groups: BTreeMap<(&str, &str, LeftOut), Told<'_>> = BTreeMap::new();
+    for row in rows {
+        if let Some(said) = row.stands_for {
+            groups.entry((row.dataset, row.told, row.left_out)).or_default().push((row, said));
+        }
+    }
+    for group in groups.values().filter(|group| group.len() >= ENOUGH) {
+        let outside = |(row, said): &(&Row, Said)| {
+            let place = classes.iter().position(|class| class.name == row.class)?;
+            let ([below, above], besides) = (classes.get(place)?.ends(*said)?, besides(row));
+            let needed = [-row.residual - besides[0], row.residual - besides[1]];
+            let by = (needed[0] - below).max(needed[1] - above);
+            (by > 0.0).then_some((by, place, *said, needed))
+        };
+        let mut outside: Vec<_> = group.iter().filter_map(outside).collect();
+        outside.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let allowed = group.len() - (group.len() * 85).div_ceil(100);
+        let within = outside.len().saturating_sub(allowed);
+        for (_, place, said, needed) in outside.into_iter().take(within) {
+            let needed = needed.map(|end| (end * 1e3).ceil() / 1e3);
+            let class = &mut classes[place];
+            let ends = [&mut class.known, &mut class.own, &mut class.others, &mut class.nothing];
+            // Where less is said, a range is no narrower.
+            for ends in ends.into_iter().skip(said as usize).flatten() {
+                *ends = wider(*ends, needed);
+            }
+        }
+    }
+}
+
+/// How much wider a row's likely range is by assumption than its class's, below and above.
+fn besides(row: &Row) -> Ends {
+    let said = if row.left_out == LeftOut::Half { row.said } else { row.said.max(Said::Own) };
+    let ends = ranges().like(&row.class).find_map(|class| class.ends(said)).unwrap_or(row.half);
+    [0, 1].map(|end| (row.half[end] - ends[end]).max(0.0))
 }
 
 /// Published runs by class, of the software that they had, and GPU.
@@ -316,7 +386,6 @@ fn runs() -> Result<BTreeMap<String, BTreeMap<&'static str, Runs>>, String> {
 mod tests {
     use super::*;
     use crate::step_time::splits;
-    use planner::time::ranges;
     use std::sync::LazyLock;
 
     /// Predicting all rows takes most of the tests' time.
@@ -331,11 +400,11 @@ mod tests {
                     .iter()
                     .filter(|row| row.class == class.name && row.stands_for == Some(said))
                     .collect();
-                let Some(half) = class.half(said) else {
+                let Some([below, above]) = class.ends(said) else {
                     assert!(like.len() < FEWEST, "{} {said:?}: {} rows and no range", class.name, like.len());
                     continue;
                 };
-                let within = like.iter().filter(|row| row.residual.abs() <= half).count();
+                let within = like.iter().filter(|row| (-below..=above).contains(&row.residual)).count();
                 assert!(10 * within >= 9 * like.len(), "{} {said:?}: {within} of {}", class.name, like.len());
             }
         }
@@ -355,9 +424,10 @@ mod tests {
         for (ours, theirs) in ranges().classes.iter().zip(&derived.classes) {
             assert_eq!(ours.runs, theirs.runs, "{}", ours.name);
             for said in [Said::Known, Said::Own, Said::Others, Said::Nothing] {
-                let (one, other) = (ours.half(said).unwrap_or(0.0), theirs.half(said).unwrap_or(0.0));
+                let [one, other] = [ours, theirs].map(|class| class.ends(said).unwrap_or_default());
                 let why = "`cargo xtask fit --unseen` derives them anew";
-                assert!((one - other).abs() < 0.03, "{} {said:?}: {one} {other}; {why}", ours.name);
+                let apart = one.iter().zip(other).map(|(one, other)| (one - other).abs());
+                assert!(apart.fold(0.0, f64::max) < 0.03, "{} {said:?}: {one:?} {other:?}; {why}", ours.name);
             }
         }
     }
@@ -365,11 +435,13 @@ mod tests {
     #[test]
     fn what_is_said_less_has_no_narrower_range() {
         for class in &ranges().classes {
-            let known: Vec<f64> = [Said::Known, Said::Own, Said::Others, Said::Nothing]
+            let known: Vec<Ends> = [Said::Known, Said::Own, Said::Others, Said::Nothing]
                 .into_iter()
-                .filter_map(|said| class.half(said))
+                .filter_map(|said| class.ends(said))
                 .collect();
-            assert!(known.is_sorted(), "{}: {known:?}", class.name);
+            for end in [0, 1] {
+                assert!(known.is_sorted_by_key(|ends| ends[end]), "{}: {known:?}", class.name);
+            }
         }
     }
 }

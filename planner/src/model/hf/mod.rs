@@ -180,6 +180,8 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
     let mut architecture = read_as(reader, &name, plain)?;
     lead_with_the_first(&mut architecture);
     beside::quantised(reader);
+    unread_experts(reader, &architecture);
+    every_layer_is_named(reader, architecture.num_layers);
     let mut sizes = Vec::new();
     for key in reader.filled.clone() {
         let (field, asked) = (reader.field(key), reader.was_asked(key));
@@ -253,8 +255,54 @@ fn read_as(reader: &mut Reader, name: &str, plain: &str) -> Option<Architecture>
     Some(architecture)
 }
 
+/// Puts what parts of a config.json say of themselves (`attn_config`, `ffn_config`) beside the rest, where that says nothing of it.
+fn lift(reader: &mut Reader) {
+    let parts: Vec<Map<String, Value>> = reader
+        .config
+        .iter()
+        .filter(|(key, _)| key.ends_with("_config") && *key != "quantization_config")
+        .filter_map(|(_, value)| value.as_object().cloned())
+        .collect();
+    for (key, value) in parts.into_iter().flatten().filter(|(_, value)| value.is_number()) {
+        reader.config.entry(key).or_insert(value);
+    }
+}
+
+/// Refuses a list of kinds of layers that ends before the layers do, as transformers does.
+fn every_layer_is_named(reader: &mut Reader, layers: u64) {
+    let names = reader.config.get("layer_types").and_then(Value::as_array).map(Vec::len);
+    let Some(names) = names.filter(|names| (*names as u64) < layers) else { return };
+    let field = reader.field("layer_types");
+    if reader.findings.iter().any(|finding| finding.field == field) {
+        return;
+    }
+    let message =
+        format!("`layer_types` must name a kind for each of the {layers} layers, and names {names}");
+    reader.refuse("layer_types", "kinds of layers (transformers)", message);
+}
+
+/// Experts that a config.json says and its class does not read.
+fn unread_experts(reader: &mut Reader, architecture: &Architecture) {
+    let says = |key: &&String| {
+        key.contains("experts")
+            && reader.config.get(*key).and_then(Value::as_u64).is_some_and(|many| many > 1)
+    };
+    let Some(key) = architecture.parts.keys().find(says).filter(|_| architecture.moe.is_none()).cloned()
+    else {
+        return;
+    };
+    let message = format!(
+        "`{key}` is {}, and models of this model_type have no experts: it is planned as a dense model. If it has experts, its model_type is another one",
+        reader.config[&key]
+    );
+    let value = short_value(&reader.config[&key]);
+    let finding = Finding::warning(&reader.field(&key), value, message);
+    reader.findings.push(finding.rule("Hugging Face config.json"));
+}
+
 /// A decoder of a type that nobody here knows, by the names that most use; what was not understood is named.
 fn unknown(reader: &mut Reader, name: &str) -> Architecture {
+    lift(reader);
     let latent = reader.present("kv_lora_rank").is_some();
     let mut architecture = match families::find(if latent { "_any_mla" } else { "_any" }) {
         Some(family) => families::build(reader, family),

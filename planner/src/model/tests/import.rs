@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::model::{Activation, Attention, Imported, LayerKind, Mlp, QkNorm, import_hf};
+use crate::model::{Activation, Attention, Imported, LayerKind, Mlp, QkNorm, count, import_hf};
 
 fn import(config: Value) -> Imported {
     import_hf(config.as_object().unwrap())
@@ -313,4 +313,54 @@ fn sizes_that_are_taken_or_uneven_are_named() {
     assert!(uneven.contains("3 heads don't divide a hidden size of 64: 21 channels a head"), "{uneven}");
     // A width that is said is meant.
     assert!(!with("head_dim", json!(24)).contains("don't divide"));
+}
+
+/// DBRX says its attention and its experts in parts of their own.
+#[test]
+fn sizes_inside_parts_of_a_config_are_read() {
+    let config = |model_type: &str| {
+        json!({"model_type": model_type, "d_model": 6144, "n_heads": 48, "n_layers": 40, "vocab_size": 100_352,
+            "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500_000},
+            "ffn_config": {"ffn_hidden_size": 10_752, "moe_num_experts": 16, "moe_top_k": 4}, "tie_word_embeddings": false})
+    };
+    let imported = import(config("dbrx"));
+    // Half the bytes of databricks/dbrx-base, which is in bf16.
+    assert_eq!(count(&imported.architecture.unwrap()).0, 131_596_523_520);
+    // A type that nobody knows is read by the same names.
+    let unknown = import(config("dbrx-2"));
+    let architecture = unknown.architecture.unwrap();
+    let moe = architecture.moe.as_ref().unwrap();
+    assert_eq!((moe.experts, moe.top_k, moe.ffn_hidden_size), (16, 4, 10_752));
+    assert!(count(&architecture).0.abs_diff(131_596_523_520) < 1_000_000);
+}
+
+#[test]
+fn experts_that_a_class_does_not_read_are_named() {
+    let mut config = llama();
+    config["num_local_experts"] = json!(8);
+    let imported = import(config);
+    let said: Vec<&str> = imported.findings.iter().map(|finding| finding.message.as_str()).collect();
+    assert!(said.iter().any(|message| message.contains("`num_local_experts` is 8")), "{said:?}");
+    assert!(import(llama()).findings.iter().all(|finding| !finding.message.contains("experts")));
+}
+
+#[test]
+fn a_list_of_layers_that_ends_early_is_refused() {
+    for model_type in ["gpt_oss", "qwen3", "gemma3", "olmo3", "cohere2"] {
+        let mut config = llama();
+        config["model_type"] = json!(model_type);
+        config["sliding_window"] = json!(32);
+        config["num_local_experts"] = json!(4);
+        config["num_experts_per_tok"] = json!(2);
+        config["layer_types"] = json!(["sliding_attention", "full_attention"]);
+        assert!(import(config.clone()).architecture.is_some(), "{model_type}: {:?}", import(config).findings);
+        config["layer_types"] = json!(["sliding_attention"]);
+        let imported = import(config);
+        let said: Vec<&str> = imported.findings.iter().map(|finding| finding.message.as_str()).collect();
+        assert!(imported.architecture.is_none(), "{model_type}");
+        assert!(
+            said.iter().any(|message| message.contains("layer_types") && message.contains('2')),
+            "{said:?}"
+        );
+    }
 }

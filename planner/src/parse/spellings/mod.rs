@@ -82,7 +82,14 @@ pub(crate) fn holding(file: &PlanFile) -> Vec<Finding> {
     let values = serde_json::to_value(file).unwrap_or_default();
     let holds =
         |remark: &&Remark| at(&values, &remark.finding.field).is_some_and(|value| same(value, &remark.value));
-    file.remarks.iter().filter(holds).map(|remark| remark.finding.clone()).collect()
+    let mut findings: Vec<Finding> = Vec::new();
+    for remark in file.remarks.iter().filter(holds) {
+        // A file that was put together from parts, each read by itself, has a remark of each.
+        if !findings.contains(&remark.finding) {
+            findings.push(remark.finding.clone());
+        }
+    }
+    findings
 }
 
 /// Whether two values are the same to a reader, to whom 8 and 8.0 are one number.

@@ -1,5 +1,6 @@
 //! The ranked plans, each one click from being the plan.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leptos::prelude::*;
@@ -78,14 +79,16 @@ pub fn Rows(
         answer.with(|answer| {
             let Some(answer) = answer else { return Lines::default() };
             let (several, priced) = (several.get(), priced.get());
-            let columns = columns(several, priced);
+            let besides = besides(&answer.rows);
+            let columns = columns(several, !besides.is_empty(), priced);
             let mut lines = Vec::with_capacity(answer.rows.len() + 2);
             for (said, rows) in answer.by_group() {
                 if let Some(said) = said {
                     let heading = Line::heading().head(sentence(&said)).over(columns.len()).class("word");
                     lines.push(heading.hook(testid::SEARCH_TIGHT, String::new()));
                 }
-                lines.extend(rows.iter().map(|row| line(row.clone(), several, priced, take)));
+                let of = |row: &Row| besides.get(&row.place).map(String::as_str);
+                lines.extend(rows.iter().map(|row| line(row.clone(), several, of(row), priced, take)));
             }
             Lines::of(columns, lines)
         })
@@ -146,16 +149,34 @@ pub fn Rows(
     }
 }
 
-/// The columns; where rows are on several clusters, and where GPU hours have a price, one more.
-fn columns(several: bool, priced: bool) -> Vec<Column> {
+/// What the other columns do not tell of rows that differ by it, by their places; none where nothing does.
+fn besides(rows: &[Row]) -> BTreeMap<u64, String> {
+    let plans: Vec<&Settings> = rows.iter().map(|row| &row.settings).collect();
+    let mut apart = Settings::apart(&plans);
+    // Those stand in a column of their own.
+    apart.retain(|(name, _)| !["gpu", "nodes", "runtime", "fsdp"].contains(&name.as_str()));
+    let said = |place: usize| {
+        let words: Vec<String> =
+            apart.iter().map(|(name, values)| format!("{name} {}", values[place])).collect();
+        words.join(", ")
+    };
+    match apart.is_empty() {
+        true => BTreeMap::new(),
+        false => rows.iter().enumerate().map(|(place, row)| (row.place, said(place))).collect(),
+    }
+}
+
+/// The columns; where rows are on several clusters, differ by something else, and where GPU hours have a price, one more.
+fn columns(several: bool, besides: bool, priced: bool) -> Vec<Column> {
     let sizes = SIZES.map(|(id, what, _)| Column::new(id).about(what).class("size"));
     let mut columns = [FIRST, &sizes, &[Column::word("Recompute"), Column::word("Schedule")]].concat();
     columns.extend(several.then(|| Column::word("On")));
+    columns.extend(besides.then(|| Column::word("Besides").about("What else tells plans apart")));
     columns.extend(priced.then(|| Column::new("Cost of a step")));
     columns
 }
 
-fn line(row: Row, several: bool, priced: bool, take: Callback<Row>) -> Line {
+fn line(row: Row, several: bool, besides: Option<&str>, priced: bool, take: Callback<Row>) -> Line {
     let chosen = &row.settings;
     let step = format::three(row.step_seconds);
     let step = if row.simulated { step } else { format!("about {step}") };
@@ -181,6 +202,9 @@ fn line(row: Row, several: bool, priced: bool, take: Callback<Row>) -> Line {
         let strategy = chosen.fsdp_strategy.map_or(String::new(), |one| format!(" {}", one.name()));
         let gpus = format::exact(row.gpus);
         line = line.text(format!("{gpus} x {}, {}{strategy}", chosen.gpu, chosen.runtime.name()));
+    }
+    if let Some(besides) = besides {
+        line = line.text(besides.to_owned());
     }
     if priced {
         line = line.number_or(row.cost, &format::three, "-");

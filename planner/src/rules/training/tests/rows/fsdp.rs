@@ -197,6 +197,12 @@ pub(super) const FSDP: &[Row] = &[
         "plan file, version 1",
     ),
     (
+        "minimax-m2",
+        r#"{"runtime":"fsdp2","software":{"framework":"automodel 0.7"},"layout":{"tp":2}}"#,
+        "layout.tp",
+        "a mixture is cut by expert parallelism",
+    ),
+    (
         "llama-3-8b",
         r#"{"runtime":"megatron_fsdp","layout":{"pp":2}}"#,
         "layout.pp",
