@@ -141,6 +141,8 @@ impl On<'_> {
         one("reduce", &Call::ReduceEach(&parts), &[&parts[0].1, &parts[1].1])?;
         let tensor = own()?;
         one("broadcast", &Call::Broadcast(&tensor, 0), &[&tensor])?;
+        let parts = [(0, own()?), (0, own()?)];
+        one("broadcast, each", &Call::BroadcastEach(&parts), &[&parts[0].1, &parts[1].1])?;
         let (sends, receives) = ([own()?], [empty()?]);
         one("all_to_all", &Call::AllToAll(&sends, &receives), &[&receives[0]])?;
         let (sends, receives) = ([own()?, own()?], [empty()?, empty()?]);

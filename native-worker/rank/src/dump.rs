@@ -59,8 +59,9 @@ pub fn gradients(folder: &Path, step: u64, state: &State, world: &dyn Collective
 /// Writes the weights after step `step` (0: at the start).
 ///
 /// # Errors
-/// When the disk fails.
+/// When a collective or the disk fails.
 pub fn weights(folder: &Path, step: u64, state: &State, world: &dyn Collectives) -> anyhow::Result<()> {
+    state.have_all_weights(world)?;
     let values =
         |parameter: &Parameter| slice_of(&state.buffers[parameter.shard.buffer].weights, &parameter.shard);
     let kept = |parameter: &Parameter| pieces(&parameter.shard);

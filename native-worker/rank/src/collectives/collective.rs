@@ -92,6 +92,8 @@ pub enum Collective<'a> {
         /// The tensor.
         tensor: &'a mut Tensor,
     },
+    /// Replaces each tensor by that of the member whose index it is with.
+    BroadcastEach(&'a mut [(usize, Tensor)]),
     /// Sends each member its rows of `input`, and fills `output` with what the members sent to this one, in their order.
     AllToAll {
         /// Rows for all members, along the first dim.
@@ -114,7 +116,7 @@ impl Collective<'_> {
             Collective::AllReduce(..) => Name::AllReduce,
             Collective::AllGather { .. } => Name::AllGather,
             Collective::ReduceScatter { .. } => Name::ReduceScatter,
-            Collective::Broadcast { .. } => Name::Broadcast,
+            Collective::Broadcast { .. } | Collective::BroadcastEach(_) => Name::Broadcast,
             Collective::AllToAll { .. } => Name::AllToAll,
             Collective::ReduceEach(_) => Name::ReduceEach,
             Collective::Barrier => Name::Barrier,
@@ -128,7 +130,9 @@ impl Collective<'_> {
             Collective::AllGather { output, .. }
             | Collective::ReduceScatter { output, .. }
             | Collective::AllToAll { output, .. } => Some(output),
-            Collective::ReduceEach(parts) => parts.first().map(|(_, part)| part),
+            Collective::ReduceEach(parts) | Collective::BroadcastEach(parts) => {
+                parts.first().map(|(_, part)| part)
+            }
             Collective::Barrier => None,
         }
     }
@@ -142,7 +146,7 @@ impl Collective<'_> {
             Collective::AllGather { input, output } => fit(input, output, members),
             Collective::ReduceScatter { input, output } => fit(output, input, members),
             Collective::Broadcast { root, .. } => is_member(*root, members),
-            Collective::ReduceEach(parts) => {
+            Collective::ReduceEach(parts) | Collective::BroadcastEach(parts) => {
                 parts.iter().try_for_each(|(member, _)| is_member(*member, members))
             }
             Collective::AllToAll { input, input_rows, output, output_rows } => {
@@ -165,6 +169,7 @@ impl Collective<'_> {
             Collective::AllReduce(..)
             | Collective::ReduceEach(_)
             | Collective::Broadcast { .. }
+            | Collective::BroadcastEach(_)
             | Collective::Barrier => Ok(()),
         }
     }

@@ -105,6 +105,7 @@ pub(super) fn train(
     }
     let all = plan.run.steps.max(done);
     let failed = save_now(&trainer, saver.as_mut(), all)?;
+    trainer.state.have_all_weights(world)?;
     // Nobody leaves while another still needs an answer.
     world.barrier(everyone)?;
     Ok(match failed {
@@ -176,6 +177,7 @@ fn stopped(
 ) -> anyhow::Result<(Outcome, String)> {
     let steps = trainer.plan().run.steps;
     let failed = save_now(trainer, saver.as_deref_mut(), done)?;
+    trainer.state.have_all_weights(trainer.world())?;
     trainer.world().barrier(everyone)?;
     let kept = match (saver, failed) {
         (None, _) => "it saves no checkpoints, so nothing of the training is kept".to_owned(),

@@ -1,8 +1,10 @@
 //! Gradients of a layer that are summed over data-parallel ranks as soon as the last micro batch's backward of that layer is
-//! through, beside the backward of those before it, where ranks talk by something that goes on beside computing.
+//! through, beside the backward of those before it, where ranks talk by something that goes on beside computing; and its updated
+//! weights, which come back in the same way beside the next step's forward of the layers before it.
 //!
 //! A bucket is what a layer, or the output layer, has in the planner's flat buffers. Who keeps the state of a part of it gets the sum
-//! of that part, so each element is summed over the same ranks in the same order as behind the whole backward.
+//! of that part, so each element is summed over the same ranks in the same order as behind the whole backward, and hands out what it
+//! has updated of it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use planner::shard::ParamShard;
 use planner::shard::fsdp::Section;
 use tch::Tensor;
 
-use super::{Buffer, Parameter};
+use super::{Buffer, Parameter, view};
 use crate::collectives::{Begun, Collective, Collectives, GroupId, Reduce};
 use crate::tape::Moment;
 
@@ -39,6 +41,8 @@ struct Now {
     begun: Vec<Section>,
     /// Those sums, in the order in which they were begun.
     under_way: Vec<Begun>,
+    /// Weights on their way: of sections, and of what is in none.
+    coming: BTreeMap<Option<Section>, Vec<Begun>>,
 }
 
 /// The buckets of a rank.
@@ -133,11 +137,13 @@ impl Buckets {
         left.flat_map(|bucket| bucket.parameters.iter().copied()).collect()
     }
 
-    /// Begins those of what is left, and has computing wait for all.
+    /// Begins those of what is left, and has computing wait for all. Weights that nobody has asked for are there then, too: an
+    /// update may follow.
     ///
     /// # Errors
     /// When a collective fails.
     pub fn finish(&self, buffers: &[Buffer], world: &dyn Collectives) -> anyhow::Result<()> {
+        self.have_all_weights(world)?;
         let begun = std::mem::take(&mut self.now.borrow_mut().begun);
         let left = self.sections.iter().filter(|(section, _)| !begun.contains(section));
         for bucket in left.map(|(_, bucket)| bucket).chain([&self.rest]) {
@@ -145,6 +151,58 @@ impl Buckets {
         }
         let under_way = std::mem::take(&mut self.now.borrow_mut().under_way);
         under_way.into_iter().try_for_each(|begun| world.wait(begun))
+    }
+
+    /// Begins to hand out what ranks have updated, in the order in which a forward needs it.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn begin_weights(&self, buffers: &[Buffer], world: &dyn Collectives) -> anyhow::Result<()> {
+        let sections = self.sections.iter().map(|(section, bucket)| (Some(*section), bucket));
+        for (section, bucket) in std::iter::once((None, &self.rest)).chain(sections) {
+            let mut coming = Vec::new();
+            for part in &bucket.parts {
+                let buffer = &buffers[part.buffer];
+                let group = world.mine(buffer.shard.group)?;
+                if !buffer.is_split() || !buffer.keeps_state() || world.size(group) == 1 {
+                    continue;
+                }
+                let mut parts = shares(&part.elements, buffer.kept.elements)
+                    .map(|(member, own)| Ok((member, view(&buffer.weights, own.start, own.end - own.start)?)))
+                    .collect::<anyhow::Result<Vec<_>>>()?;
+                coming.push(world.begin(group, Collective::BroadcastEach(&mut parts))?);
+            }
+            self.now.borrow_mut().coming.insert(section, coming);
+        }
+        Ok(())
+    }
+
+    /// Has computing wait for the weights of a section whose forward begins.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn have_weights(&self, section: Section, world: &dyn Collectives) -> anyhow::Result<()> {
+        // What is in no section is before layers and behind them.
+        let asked: &[Option<Section>] = match section {
+            Section::Layer(_) => &[Some(section)],
+            Section::Embedding | Section::Last => &[Some(section), None],
+            // A module of prediction has layers of its own.
+            Section::Mtp(_) | Section::Root => return self.have_all_weights(world),
+        };
+        for asked in asked {
+            let coming = self.now.borrow_mut().coming.remove(asked);
+            coming.into_iter().flatten().try_for_each(|begun| world.wait(begun))?;
+        }
+        Ok(())
+    }
+
+    /// Has computing wait for all weights.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn have_all_weights(&self, world: &dyn Collectives) -> anyhow::Result<()> {
+        let coming = std::mem::take(&mut self.now.borrow_mut().coming);
+        coming.into_values().flatten().try_for_each(|begun| world.wait(begun))
     }
 
     fn begin_sums(&self, bucket: &Bucket, buffers: &[Buffer], world: &dyn Collectives) -> anyhow::Result<()> {

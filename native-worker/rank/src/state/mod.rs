@@ -90,7 +90,8 @@ pub struct State {
     pub parameters: Vec<Parameter>,
     /// What is gathered of them, under FSDP2.
     units: Option<Units>,
-    /// Gradients that are summed over ranks layer by layer, beside the backward; none where all are behind it, or units are.
+    /// Gradients that are summed over ranks layer by layer, beside the backward, and weights that come back so; none where all are
+    /// summed behind it, or units are.
     buckets: Option<Buckets>,
 }
 
@@ -449,6 +450,14 @@ impl State {
         Ok(!replicated || first_of(GroupKind::Tp)?)
     }
 
+    /// Has what is computed next wait for weights that are on their way from the ranks that have updated them.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn have_all_weights(&self, world: &dyn Collectives) -> anyhow::Result<()> {
+        self.buckets.iter().try_for_each(|buckets| buckets.have_all_weights(world))
+    }
+
     /// Sets all main gradients to zero.
     ///
     /// # Errors
@@ -514,6 +523,9 @@ impl Weights for State {
             return units.at(moment, section, &self.buffers, world);
         }
         let Some(buckets) = &self.buckets else { return Ok(()) };
+        if moment == Moment::BeforeForward {
+            return buckets.have_weights(section, world);
+        }
         let Some(whole) = buckets.whole_at(moment, section) else { return Ok(()) };
         let whole: Vec<&Parameter> = whole.iter().map(|&number| &self.parameters[number]).collect();
         self.sum_partial_gradients(&whole, world)?;

@@ -145,6 +145,8 @@ pub enum Call<'a> {
     ReduceEach(&'a [(usize, Tensor)]),
     /// Replaces the tensor by that of a member.
     Broadcast(&'a Tensor, usize),
+    /// Replaces each tensor by that of the member that it is with.
+    BroadcastEach(&'a [(usize, Tensor)]),
     /// For each member the rows to send to it, then those to come from it.
     AllToAll(&'a [Tensor], &'a [Tensor]),
     /// To and from one member, side by side: what goes to it, and room for what comes.
@@ -394,11 +396,13 @@ impl Nccl {
             }
             Call::Broadcast(tensor, root) => {
                 let kept = keep(&[tensor])?;
-                let (data, kind, root) = (pointer(tensor), type_of(tensor.kind())?, c_int::try_from(root)?);
-                // SAFETY: as said above.
-                self.checked("ncclBroadcast", unsafe {
-                    (f.broadcast)(data, data, tensor.numel(), kind, root, comm, stream)
-                })?;
+                self.broadcast(tensor, root, comm, stream)?;
+                Ok(kept)
+            }
+            Call::BroadcastEach(parts) => {
+                let all: Vec<&Tensor> = parts.iter().map(|(_, part)| part).collect();
+                let kept = keep(&all)?;
+                self.grouped(parts.iter(), |(root, part)| self.broadcast(part, *root, comm, stream))?;
                 Ok(kept)
             }
             Call::Exchange(member, sends, receives) => {
@@ -419,6 +423,15 @@ impl Nccl {
                 Ok(kept)
             }
         }
+    }
+
+    /// The tensor is contiguous and live, and what is enqueued keeps it.
+    fn broadcast(&self, tensor: &Tensor, root: usize, comm: Handle, stream: Handle) -> anyhow::Result<()> {
+        let (data, kind, root) = (pointer(tensor), type_of(tensor.kind())?, c_int::try_from(root)?);
+        // SAFETY: `data` has that many elements of `kind`, as the tensor is contiguous; handles are live.
+        self.checked("ncclBroadcast", unsafe {
+            (self.functions.broadcast)(data, data, tensor.numel(), kind, root, comm, stream)
+        })
     }
 
     /// Messages of one group call: member, tensor, and whether it goes out. The tensors are contiguous and live, and what is

@@ -160,11 +160,15 @@ impl<'a> Reduction<'a> {
         Ok(sums.into_iter().map(|sum| sum as u64).collect())
     }
 
-    /// Hands updated weights to the ranks that hold the same slices.
+    /// Hands updated weights to the ranks that hold the same slices; layer by layer where gradients are summed so, and the next
+    /// forward waits for each.
     ///
     /// # Errors
     /// When a collective fails.
     pub fn gather_weights(&self, state: &State) -> anyhow::Result<()> {
+        if let Some(buckets) = state.buckets() {
+            return buckets.begin_weights(&state.buffers, self.world);
+        }
         for buffer in &state.buffers {
             if buffer.is_split() && buffer.keeps_state() {
                 let group = self.world.mine(buffer.shard.group)?;

@@ -300,6 +300,68 @@ fn a_forgotten_event_is_found() {
     }
 }
 
+/// Ranks, those of a tensor-parallel group, and what else a plan of them says.
+type Layout = (u64, u64, fn(&mut Value));
+
+/// Layouts whose ranks each keep the optimizer's state of a part of what several have.
+pub const LAYOUTS: [Layout; 6] = [
+    (2, 1, |_| ()),
+    (4, 2, |plan| set(plan, "layout.sp", true)),
+    (4, 1, |plan| set(plan, "layout.pp", 2)),
+    (4, 1, |plan| {
+        set(plan, "layout.pp", 2);
+        set(plan, "model.architecture.tied_embeddings", true);
+    }),
+    (2, 1, |plan| set(plan, "layout.cp", 2)),
+    (4, 1, |plan| {
+        experts("aux_loss")(plan);
+        set(plan, "layout.ep", 2);
+    }),
+];
+
+/// Weights come back on the stream of the sums: behind their update, and ahead of the next forward.
+#[test]
+fn a_forgotten_event_of_updated_weights_is_found() {
+    let mut plan = tiny(2, 1);
+    set(&mut plan, "run.steps", 2);
+    let mut whole = start(&plan, &[], &[]);
+    whole.succeed();
+    let calls = whole.calls().next().expect("a rank's calls");
+    let (before, _) = calls.split_once("broadcast ").expect("weights that come back");
+    for (stream, found) in
+        [("default", "may still write that memory in broadcast"), ("side", "broadcast reads")]
+    {
+        // So often it has waited before; the last of the others has waited for the first of these.
+        let waits = before.matches(&format!("wait {stream}\n")).count();
+        let forgets = format!("{stream} {}", if stream == "side" { waits - 1 } else { waits });
+        // What the host has seen to be done is waited for, too, so it must not be.
+        let variables = [("FAKE_GPU_FORGETS", forgets.as_str()), ("FAKE_NCCL_SLOW", "300")];
+        let mut run = start(&plan, &["--timeout-s", "60"], &variables);
+        let finished = run.finish(PATIENCE);
+        let is_found = finished.iter().any(|rank| !rank.success && rank.stderr.contains(found));
+        assert!(is_found, "{forgets}: {finished:?}");
+    }
+}
+
+/// Ranks that write nothing between steps train the same: what is dumped is waited for.
+#[test]
+fn updated_weights_come_back_beside_the_next_forward() {
+    for (world, tp, layout) in LAYOUTS {
+        let mut plan = tiny(world, tp);
+        layout(&mut plan);
+        let by_cpu = Run::complete(&plan);
+        let mut run = start(&plan, &[], &[]);
+        run.succeed();
+        let told = |run: &Run| {
+            run.steps(0).iter().flat_map(|step| [step.loss, step.grad_norm]).collect::<Vec<f64>>()
+        };
+        let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-10 * a.abs();
+        assert!(told(&by_cpu).iter().zip(&told(&run)).all(close), "{plan}");
+        let mut calls = run.calls();
+        assert!(calls.all(|calls| calls.contains("\nbroadcast ")), "{plan}");
+    }
+}
+
 #[test]
 fn phases_and_actions_are_told_by_the_gpus_clock() {
     let mut plan = tiny(2, 1);
@@ -430,7 +492,7 @@ fn the_gpu_updates_weights_while_the_host_reads_their_step() {
         let mut steps = 0;
         for (at, _) in lines.iter().enumerate().filter(|(_, line)| **line == "sync event") {
             let sum = lines[..at].iter().rposition(is_sum).expect("sums before they are read");
-            let update = lines[sum..at].iter().any(|line| line.starts_with("all_gather "));
+            let update = lines[sum..at].iter().any(|line| line.starts_with("broadcast "));
             assert!(update, "{:?}", &lines[sum..=at]);
             steps += 1;
         }

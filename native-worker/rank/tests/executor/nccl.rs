@@ -16,6 +16,7 @@ use planner::shard::fsdp;
 use planner::wire::{Outcome, PlanFile};
 use serde_json::{Value, json};
 
+use crate::gpu;
 use crate::harness::{PATIENCE, Run, Start, free_port, set, tiny};
 
 /// The library, compiled once.
@@ -176,6 +177,23 @@ fn data_and_tensor_parallel() {
     check(4, 2, |_| {});
     check(2, 1, |plan| set(plan, "training.optimizer.distributed", false));
     check(2, 2, |plan| set(plan, "training.dtype", "bf16"));
+}
+
+/// Weights that come back beside the next forward are to the bit those that a gather behind the update gives, with no dump that waits
+/// for them between steps.
+#[test]
+fn weights_that_come_back_layer_by_layer_train_the_same() {
+    for (world, tp, layout) in gpu::LAYOUTS {
+        let mut plan = tiny(world, tp);
+        layout(&mut plan);
+        set(&mut plan, "run", json!({"steps": 4, "lr": 0.05}));
+        let by_host = Run::complete(&plan);
+        let mut by_nccl = start(&plan, &[], &[("FAKE_NCCL_DELAYS", "400")]);
+        by_nccl.succeed();
+        let told =
+            |run: &Run| run.steps(0).iter().map(|step| (step.loss, step.grad_norm)).collect::<Vec<_>>();
+        assert_eq!(told(&by_host), told(&by_nccl), "{plan}");
+    }
 }
 
 #[test]

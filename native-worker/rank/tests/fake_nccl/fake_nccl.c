@@ -6,7 +6,8 @@
 // that makes them. Every call is written to $FAKE_NCCL_LOG.PID, one line each. With $FAKE_NCCL_FAIL_AFTER=N, the communicators
 // of this process report a remote error after N operations and do no more; with $FAKE_NCCL_NEVER_CONNECT=1 they stay in
 // progress. With $FAKE_NCCL_POLLS=N each collective is in progress the first N times that it is asked about. With
-// $FAKE_GPU_FORGETS=default or side, that stream, or the others, don't wait for events: what a program does that forgot to;
+// $FAKE_GPU_FORGETS=default or side, that stream, or the others, don't wait for events: what a program does that forgot to; with
+// "default N" or "side N" behind the first N times;
 // with $FAKE_GPU_FORGETS="device NAME" threads of this name stay on the first GPU. $FAKE_GPU_DRIVER, _MODE, _GIB, _FREE,
 // _MULTIPROCESSORS and $FAKE_NCCL_VERSION are what a GPU, its driver and NCCL say of themselves. With $FAKE_NCCL_SLOW=N
 // collectives and messages take N milliseconds longer. With $FAKE_NCCL_HANGS=abort, revoke or exit, that of the first part of
@@ -434,13 +435,22 @@ int cudaEventRecord(void* event, void* stream) {
   return 0;
 }
 
+// Whether a stream of this kind does not wait this time.
+static int forgets(const char* whose) {
+  static _Atomic int waits;
+  const char* asked = getenv("FAKE_GPU_FORGETS");
+  size_t length = strlen(whose);
+  return asked && strncmp(asked, whose, length) == 0 && waits++ >= atoi(asked + length);
+}
+
 int cudaStreamWaitEvent(void* stream, void* event, unsigned flags) {
   (void)flags;
   uses_event("cudaStreamWaitEvent", event);
   uses_stream("cudaStreamWaitEvent", stream);
-  const char* forgets = getenv("FAKE_GPU_FORGETS");
-  if (forgets && strcmp(forgets, stream ? "side" : "default") == 0) return 0;
   Event* e = event;
+  const char* whose = stream ? "side" : "default";
+  fake_say("wait %s\n", whose);
+  if (forgets(whose)) return 0;
   if (gpu_waits) gpu_waits(stream_of(stream)->number, event);
   enqueue(stream, (Work){.kind = WAIT, .event = e, .generation = e->recorded});
   return 0;
@@ -638,7 +648,9 @@ static int collective(Kind kind, const char* name, const void* in, void* out, si
   fake_say("%s %d count %zu type %d\n", name, comm->number, count, type);
   if (gpu_work) {
     size_t bytes = count * width(type), all = bytes * (size_t)comm->size;
-    Range ranges[] = {{in, kind == REDUCE_SCATTER ? all : bytes, 0}, {out, kind == ALL_GATHER ? all : bytes, kind != REDUCE || comm->rank == argument}};
+    // What one has and all get stays as it is there.
+    int root = comm->rank == argument, writes = kind == REDUCE ? root : kind == BROADCAST ? !root || in != out : 1;
+    Range ranges[] = {{in, kind == REDUCE_SCATTER ? all : bytes, 0}, {out, kind == ALL_GATHER ? all : bytes, writes}};
     gpu_work(stream_of(stream)->number, comm->device, name, ranges, 2);
   }
   enqueue(stream, (Work){.kind = kind, .comm = comm, .input = in, .output = out, .count = count, .type = type, .argument = argument});

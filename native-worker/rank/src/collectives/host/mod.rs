@@ -304,6 +304,9 @@ impl Collectives for HostCollectives {
                 true => self.together(group, name, |round| round.broadcast(root, bytes)),
                 false => self.collective(group, name, |members| members.broadcast(root, bytes)),
             }),
+            Collective::BroadcastEach(parts) => parts.iter_mut().try_for_each(|(member, tensor)| {
+                self.run(group, Collective::Broadcast { root: *member, tensor })
+            }),
             Collective::AllToAll { input, input_rows, output, output_rows } => {
                 let (sends, receives) = (row_bytes(input, input_rows), row_bytes(output, output_rows));
                 let mine = host_copy(input)?;

@@ -174,6 +174,29 @@ fn each_part_is_summed_on_the_member_that_it_is_for() {
 }
 
 #[test]
+fn each_part_comes_from_the_member_that_has_it() {
+    for part in [3_i64, 700_001] {
+        on_ranks(3, LONG, |world| {
+            for group in both_ways(world) {
+                let whole = contribution(world.rank(), 3 * part, Kind::BFloat16);
+                let of = |whole: &Tensor, number: i64| whole.narrow(0, number * part, part);
+                // The first one has nothing that the others need.
+                let members = [2_usize, 1, 2];
+                let mut parts = [0, 1, 2].map(|number| (members[number], of(&whole, number as i64)));
+                world.enter(group, Collective::BroadcastEach(&mut parts)).unwrap();
+                for (number, (member, found)) in parts.iter().enumerate() {
+                    let rank = world.groups()[group.0].ranks[*member] as usize;
+                    assert_eq!(*found, of(&contribution(rank, 3 * part, Kind::BFloat16), number as i64));
+                }
+                let mut parts = [(3, of(&whole, 0))];
+                let error = world.enter(group, Collective::BroadcastEach(&mut parts)).unwrap_err();
+                assert!(error.to_string().contains("has no member 3"), "{error}");
+            }
+        });
+    }
+}
+
+#[test]
 fn groups_reduce_apart() {
     let sums = on_ranks(4, LONG, |world| {
         let mut tensor = contribution(world.rank(), 10, Kind::Double);

@@ -140,6 +140,7 @@ impl NcclCollectives {
             Collective::ReduceScatter { input, output } => given(Call::ReduceScatter(input, output)),
             Collective::ReduceEach(parts) => given(Call::ReduceEach(parts)),
             Collective::Broadcast { root, tensor } => given(Call::Broadcast(tensor, root)),
+            Collective::BroadcastEach(parts) => given(Call::BroadcastEach(parts)),
             Collective::AllToAll { input, input_rows, output, output_rows } => {
                 let cut = |tensor: &Tensor, rows: &[usize]| -> anyhow::Result<Vec<Tensor>> {
                     let sizes: Vec<i64> = rows.iter().map(|&rows| rows as i64).collect();
