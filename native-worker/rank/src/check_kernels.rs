@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tch::{Cuda, Device, Kind, Tensor};
 
-use crate::model::{flash, rms, rms_backward};
+use crate::model::{flash, packed, rms, rms_backward};
 use crate::proven::{Tried, Ways};
 use crate::state::sums;
 use crate::sys::{self, Adamw};
@@ -49,6 +49,10 @@ pub fn check() -> anyhow::Result<Found> {
             let name = format!("attention by flash, heads of {width}");
             let found = flash::tried(device, kind, width)
                 .and_then(|tried| Ok((tried, flash::ways(device, kind, width)?)));
+            tried(&name, kind, flash::BOUND, device, found, &mut rows)?;
+            let name = format!("attention to packed documents by flash, heads of {width}");
+            let found = packed::tried(device, kind, width)
+                .and_then(|tried| Ok((tried, packed::ways(device, kind, width)?)));
             tried(&name, kind, flash::BOUND, device, found, &mut rows)?;
         }
         let found = sums::tried(device, kind, [64, 48, 40])

@@ -2,14 +2,18 @@
 //!
 //! A rank of c holds chunks i and 2c-1-i of 2c, so that all have the same work under the causal mask. Keys and values of
 //! the others are gathered for forward and again for backward; their gradients are summed and scattered back. Where there is a
-//! kernel for it (`flash`) no mask is made, and backward knows the sums of scores; elsewhere it makes all anew. Documents that don't see each other are attended one by one, so that no mask of a whole sequence is made
-//! and no score that nobody sees.
+//! kernel for it (`flash`; `packed` for documents) no mask is made, and backward knows the sums of scores; elsewhere it makes all anew.
+//! Documents that don't see each other are attended one by one there, so that no mask of a whole sequence is made and no score that
+//! nobody sees.
+
+use std::rc::Rc;
 
 use anyhow::Context;
 use tch::{Tensor, no_grad, with_grad};
 
 use super::documents::Documents;
 use super::flash::{self, Made, Starts};
+use super::packed;
 use super::scores::Rule;
 use super::settings::{Pass, Settings};
 use crate::collectives::{Collectives, GroupId};
@@ -289,6 +293,35 @@ impl<'a> Chunks<'a> {
     }
 }
 
+/// Attention of documents that a rank has whole, each to itself, by the kernel that says the sums of scores.
+fn apart_by_kernel(
+    tape: &mut Tape<'_>,
+    packed: &Flow,
+    heads: Heads,
+    scale: Option<f64>,
+    documents: &Rc<Documents>,
+) -> anyhow::Result<Flow> {
+    let kept = tape.keep(packed);
+    let size = packed.data().size();
+    let [query, key, value] = heads.parts(packed.data())?;
+    let (output, sums) = no_grad(|| packed::forward(&query, &key, &value, documents, scale))?;
+    drop((query, key, value));
+    let data = output.f_view([size[0], size[1], -1])?;
+    let documents = documents.clone();
+    let backward = move |gradient: Tensor| {
+        let packed = kept.get()?;
+        let [query, key, value] = heads.parts(&packed)?;
+        let of_packed = Tensor::f_empty(packed.size(), (packed.kind(), packed.device()))?;
+        let of_query = of_packed.f_narrow(-1, 0, heads.query_width())?.f_view(query.size().as_slice())?;
+        let (of_key, of_value) = heads.apart(&heads.keys_and_values(&of_packed)?)?;
+        let made = packed::Made { heads: [&query, &key, &value], output: &output, sums: &sums };
+        let gradient = gradient.f_reshape(output.size())?;
+        packed::backward(&gradient, &made, &documents, scale, [&of_query, &of_key, &of_value])?;
+        Ok(Gradients { inputs: vec![of_packed], weights: OfWeights::Made(Vec::new()) })
+    };
+    Ok(tape.function(&[packed], &[], data, Box::new(backward)))
+}
+
 /// Positions of the tokens that member `index` of `members` holds, of a sequence of `length`.
 pub fn positions(length: i64, members: usize, index: usize) -> Vec<i64> {
     if members == 1 {
@@ -325,9 +358,17 @@ pub fn attention(
         });
     }
     let widths = [heads.key_dim, heads.value_dim];
-    let has_kernel = flash::has_kernel(packed.data().device(), packed.data().kind(), widths);
-    if chunks.members > 1 && sinks.is_none() && has_kernel && rule.is_plain() && pass.apart.is_none() {
-        return chunks.attend_by_kernel(tape, packed, heads, rule.scale);
+    let (device, kind) = (packed.data().device(), packed.data().kind());
+    if sinks.is_none() && rule.is_plain() {
+        match &pass.apart {
+            Some(documents) if chunks.members == 1 && packed::has_kernel(device, kind, widths) => {
+                return apart_by_kernel(tape, packed, heads, rule.scale, documents);
+            }
+            None if chunks.members > 1 && flash::has_kernel(device, kind, widths) => {
+                return chunks.attend_by_kernel(tape, packed, heads, rule.scale);
+            }
+            _ => {}
+        }
     }
     let (rule, apart) = (rule.clone(), pass.apart.clone());
     let parameters: Vec<usize> = sinks.into_iter().collect();

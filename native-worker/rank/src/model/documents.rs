@@ -1,7 +1,12 @@
 //! Documents that are packed into the sequences of a micro batch: where each begins, for positions that start again there and
 //! attention that does not cross it.
 
+use std::cell::OnceCell;
+
 use planner::plan::Documents as Asked;
+use tch::{Device, Tensor};
+
+use crate::device::bring;
 
 /// Where documents begin in each sequence of a micro batch, and what of the model begins again there.
 #[derive(Debug)]
@@ -9,6 +14,17 @@ pub struct Documents {
     /// Of each sequence, in order, the first of which is 0.
     starts: Vec<Vec<i64>>,
     asked: Asked,
+    /// The same for a kernel that takes all at once, made by the first who asks.
+    bounds: OnceCell<Bounds>,
+}
+
+/// Documents of sequences that lie one behind the other.
+#[derive(Debug)]
+pub struct Bounds {
+    /// Where each begins, and behind them where the last one ends: int32, on a device.
+    pub places: Tensor,
+    /// Tokens of the longest.
+    pub longest: i64,
 }
 
 impl Documents {
@@ -19,7 +35,32 @@ impl Documents {
             // What ends with the sequence is not followed by another in it.
             std::iter::once(0).chain(ends.filter(|&start| start < tokens.len() as i64)).collect()
         };
-        Documents { starts: sequences.map(starts_of).collect(), asked }
+        Documents { starts: sequences.map(starts_of).collect(), asked, bounds: OnceCell::new() }
+    }
+
+    /// How many sequences they are of.
+    pub fn sequences(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Where they are in sequences of so many tokens that lie one behind the other, on the device that asks first.
+    ///
+    /// # Errors
+    /// When there are 2^31 tokens, or libtorch fails.
+    pub fn bounds(&self, tokens: i64, device: Device) -> anyhow::Result<&Bounds> {
+        if let Some(known) = self.bounds.get() {
+            return Ok(known);
+        }
+        let mut places = vec![0_i32];
+        let mut longest = 0;
+        for sequence in 0..self.sequences() {
+            for [start, end] in self.spans(sequence, 0, tokens) {
+                longest = longest.max(end - start);
+                places.push(i32::try_from(sequence as i64 * tokens + end)?);
+            }
+        }
+        let places = bring(&Tensor::f_from_slice(&places)?, device)?;
+        Ok(self.bounds.get_or_init(|| Bounds { places, longest }))
     }
 
     /// Whether tokens see those of their own document alone.
@@ -70,5 +111,8 @@ mod tests {
         assert_eq!(documents.spans(0, 3, 4), [[2, 4]]);
         assert_eq!(documents.spans(1, 1, 2), [[1, 2]]);
         assert_eq!(documents.spans(2, 1, 2), [[0, 2]]);
+        let bounds = documents.bounds(5, Device::Cpu).unwrap();
+        assert_eq!(Vec::<i32>::try_from(&bounds.places).unwrap(), [0, 2, 5, 6, 7, 10, 15]);
+        assert_eq!(bounds.longest, 5);
     }
 }

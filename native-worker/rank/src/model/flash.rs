@@ -13,17 +13,23 @@ use crate::sys;
 /// Whether libtorch has such a kernel for values of this type and width on this device. 2.11 has one for the CPU and one for GPUs; both
 /// take keys and values of equal width and fewer heads of them than of queries. That of GPUs takes two bytes a value and widths that are
 /// multiples of 8 up to 256 (`flash_attn/flash_api.cpp`), and is tried before it is used.
-pub fn has_kernel(device: Device, kind: Kind, [key_dim, value_dim]: [i64; 2]) -> bool {
+pub fn has_kernel(device: Device, kind: Kind, widths: [i64; 2]) -> bool {
+    takes(device, kind, widths)
+        && (device == Device::Cpu || {
+            let width = widths[0];
+            let kernel = format!("attention to chunks of {kind:?} heads of {width} without masks, by flash");
+            is_proven(&kernel, BOUND, || tried(device, kind, width))
+        })
+}
+
+/// Whether a kernel of this device is for values of this type and width.
+pub(super) fn takes(device: Device, kind: Kind, [key_dim, value_dim]: [i64; 2]) -> bool {
     let types = [Kind::Float, Kind::Double, Kind::BFloat16, Kind::Half];
     let two_bytes = matches!(kind, Kind::BFloat16 | Kind::Half);
     key_dim == value_dim
         && match device {
             Device::Cpu => types.contains(&kind),
-            Device::Cuda(_) if two_bytes && key_dim % 8 == 0 && key_dim <= 256 => {
-                let kernel =
-                    format!("attention to chunks of {kind:?} heads of {key_dim} without masks, by flash");
-                is_proven(&kernel, BOUND, || tried(device, kind, key_dim))
-            }
+            Device::Cuda(_) => two_bytes && key_dim % 8 == 0 && key_dim <= 256,
             _ => false,
         }
 }
@@ -32,7 +38,7 @@ pub fn has_kernel(device: Device, kind: Kind, [key_dim, value_dim]: [i64; 2]) ->
 pub const BOUND: f64 = 0.02;
 
 /// One piece: what queries see of keys and values, all `[b, heads, s, d]`, and the logarithms of sums, `[b, heads, s]`.
-fn piece_forward(
+pub(super) fn piece_forward(
     [query, key, value]: [&Tensor; 3],
     causal: bool,
     scale: Option<f64>,
@@ -52,7 +58,7 @@ fn piece_forward(
 }
 
 /// Its backward: gradients of queries, keys and values, from that of what was seen and the logarithms of all pieces together.
-fn piece_backward(
+pub(super) fn piece_backward(
     gradient: &Tensor,
     [query, key, value]: [&Tensor; 3],
     (output, sum): (&Tensor, &Tensor),
@@ -102,12 +108,12 @@ struct Piece {
 }
 
 /// Queries, keys or values `[s, b, heads, d]` as the kernel takes them, `[b, heads, s, d]`, from a position on.
-fn heads_first(heads: &Tensor, start: i64, length: i64) -> anyhow::Result<Tensor> {
+pub(super) fn heads_first(heads: &Tensor, start: i64, length: i64) -> anyhow::Result<Tensor> {
     Ok(heads.f_narrow(0, start, length)?.f_permute([1, 2, 0, 3])?)
 }
 
 /// The reverse.
-fn tokens_first(heads: &Tensor) -> anyhow::Result<Tensor> {
+pub(super) fn tokens_first(heads: &Tensor) -> anyhow::Result<Tensor> {
     Ok(heads.f_permute([2, 0, 1, 3])?)
 }
 

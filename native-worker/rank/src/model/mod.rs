@@ -21,6 +21,7 @@ mod mlp;
 mod moe;
 mod names;
 mod norm;
+pub mod packed;
 mod parallel;
 mod parts;
 mod prediction;

@@ -54,6 +54,27 @@ unsafe extern "C" {
         scale: *const f64,
         results: *mut *mut c_void,
     ) -> *mut c_char;
+    fn shardplan_flash_attention_packed(
+        query: *const c_void,
+        key: *const c_void,
+        value: *const c_void,
+        places: *const c_void,
+        longest: i64,
+        scale: *const f64,
+        results: *mut *mut c_void,
+    ) -> *mut c_char;
+    fn shardplan_flash_attention_packed_backward(
+        gradient: *const c_void,
+        query: *const c_void,
+        key: *const c_void,
+        value: *const c_void,
+        output: *const c_void,
+        sums: *const c_void,
+        places: *const c_void,
+        longest: i64,
+        scale: *const f64,
+        results: *mut *mut c_void,
+    ) -> *mut c_char;
 }
 
 fn pointer(tensor: &Tensor) -> *const c_void {
@@ -175,6 +196,65 @@ pub fn flash_attention_backward(
             pointer(output),
             pointer(sums),
             causal,
+            scale,
+            results.as_mut_ptr(),
+        )
+    };
+    new_tensors(results, message)
+}
+
+/// Attention of a GPU by FlashAttention, without dropout, of sequences of several lengths one behind the other, each causally to itself:
+/// queries, keys and values `[tokens, heads, d]`. `places` has where each begins and where the last one ends, int32, and `longest` is the
+/// length of the longest. Gives what is seen and the logarithms of the sums of scores' exponentials, fp32 `[heads, tokens]`.
+///
+/// # Errors
+/// When libtorch throws, as it does where there is no such kernel.
+pub fn flash_attention_packed(
+    [query, key, value]: [&Tensor; 3],
+    (places, longest): (&Tensor, i64),
+    scale: Option<f64>,
+) -> anyhow::Result<(Tensor, Tensor)> {
+    let mut results = [null_mut::<c_void>(); 2];
+    let scale = scale.as_ref().map_or(null(), std::ptr::from_ref);
+    // SAFETY: the tensors are live and borrowed for the call, `scale` is null or lives as long; `results` has room for two pointers.
+    let message = unsafe {
+        shardplan_flash_attention_packed(
+            pointer(query),
+            pointer(key),
+            pointer(value),
+            pointer(places),
+            longest,
+            scale,
+            results.as_mut_ptr(),
+        )
+    };
+    Ok(new_tensors(results, message)?.into())
+}
+
+/// Its backward: gradients of queries, keys and values, of that of what was seen.
+///
+/// # Errors
+/// When libtorch throws.
+pub fn flash_attention_packed_backward(
+    gradient: &Tensor,
+    [query, key, value]: [&Tensor; 3],
+    [output, sums]: [&Tensor; 2],
+    (places, longest): (&Tensor, i64),
+    scale: Option<f64>,
+) -> anyhow::Result<[Tensor; 3]> {
+    let mut results = [null_mut::<c_void>(); 3];
+    let scale = scale.as_ref().map_or(null(), std::ptr::from_ref);
+    // SAFETY: as above, with room for three pointers.
+    let message = unsafe {
+        shardplan_flash_attention_packed_backward(
+            pointer(gradient),
+            pointer(query),
+            pointer(key),
+            pointer(value),
+            pointer(output),
+            pointer(sums),
+            pointer(places),
+            longest,
             scale,
             results.as_mut_ptr(),
         )

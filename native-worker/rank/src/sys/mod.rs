@@ -16,7 +16,8 @@ mod symbols;
 pub use autograd::gradients;
 pub use bytes::{cpu_bytes, cpu_bytes_mut, cpu_floats_mut, pinned};
 pub use kernels::{
-    Adamw, flash_attention, flash_attention_backward, fused_adamw, fused_rms_norm, fused_rms_norm_backward,
+    Adamw, flash_attention, flash_attention_backward, flash_attention_packed,
+    flash_attention_packed_backward, fused_adamw, fused_rms_norm, fused_rms_norm_backward,
 };
 pub use library::{open_cuda_if_visible, torch_version};
 pub use storage::{empty_storage, fill_storage, storage_bytes, swap_storage};

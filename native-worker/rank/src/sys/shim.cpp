@@ -5,6 +5,8 @@
 #include <ATen/Config.h>
 #include <ATen/Version.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
@@ -301,6 +303,48 @@ char* shardplan_flash_attention_backward(
     auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_backward(
         *gradient, *query, *key, *value, *output, *sums, at::Tensor(), at::Tensor(), query->size(2), key->size(2),
         /*dropout_p=*/0.0, causal, state, state, scale == nullptr ? std::nullopt : std::optional<double>(*scale));
+    results[0] = new at::Tensor(std::move(of_query));
+    results[1] = new at::Tensor(std::move(of_key));
+    results[2] = new at::Tensor(std::move(of_value));
+  });
+}
+
+// FlashAttention of sequences of several lengths one behind the other, [tokens, heads, d]; `places` has where each begins and where the
+// last one ends.
+char* shardplan_flash_attention_packed(
+    at::Tensor* query,
+    at::Tensor* key,
+    at::Tensor* value,
+    at::Tensor* places,
+    int64_t longest,
+    const double* scale,
+    at::Tensor** results) {
+  return guarded([&] {
+    auto found = at::_flash_attention_forward(
+        *query, *key, *value, *places, *places, longest, longest, /*dropout_p=*/0.0, /*is_causal=*/true,
+        /*return_debug_mask=*/false, scale == nullptr ? std::nullopt : std::optional<double>(*scale));
+    results[0] = new at::Tensor(std::move(std::get<0>(found)));
+    results[1] = new at::Tensor(std::move(std::get<1>(found)));
+  });
+}
+
+// Its backward; `results` takes the gradients of queries, keys and values.
+char* shardplan_flash_attention_packed_backward(
+    at::Tensor* gradient,
+    at::Tensor* query,
+    at::Tensor* key,
+    at::Tensor* value,
+    at::Tensor* output,
+    at::Tensor* sums,
+    at::Tensor* places,
+    int64_t longest,
+    const double* scale,
+    at::Tensor** results) {
+  return guarded([&] {
+    const at::Tensor state = at::empty({2}, query->options().dtype(at::kLong));
+    auto [of_query, of_key, of_value] = at::_flash_attention_backward(
+        *gradient, *query, *key, *value, *output, *sums, *places, *places, longest, longest, /*dropout_p=*/0.0,
+        /*is_causal=*/true, state, state, scale == nullptr ? std::nullopt : std::optional<double>(*scale));
     results[0] = new at::Tensor(std::move(of_query));
     results[1] = new at::Tensor(std::move(of_key));
     results[2] = new at::Tensor(std::move(of_value));

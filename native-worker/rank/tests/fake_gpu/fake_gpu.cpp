@@ -544,6 +544,101 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
   return made;
 }
 
+// Of sequences one behind the other, [tokens, heads, width]: where each begins and how long it is.
+std::vector<std::array<int64_t, 2>> packed_sequences(const at::Tensor& query, const at::Tensor& places, int64_t longest) {
+  TORCH_CHECK(query.dim() == 3 && places.dim() == 1 && places.is_contiguous(), "sequences are not packed");
+  TORCH_CHECK(places.scalar_type() == at::kInt, "cu_seqlens_q must have dtype int32");
+  std::vector<std::array<int64_t, 2>> sequences;
+  const int* place = static_cast<const int*>(places.data_ptr());
+  for (int64_t i = 0; i + 1 < places.numel(); ++i) {
+    sequences.push_back({place[i], place[i + 1] - place[i]});
+    TORCH_CHECK(sequences.back()[1] > 0 && sequences.back()[1] <= longest, "a sequence that is longer than the longest");
+  }
+  TORCH_CHECK(place[0] == 0 && place[places.numel() - 1] == query.size(0), "sequences that are not all tokens");
+  return sequences;
+}
+
+at::Tensor of_sequence(const at::Tensor& heads, const std::array<int64_t, 2>& sequence) {
+  return heads.narrow(0, sequence[0], sequence[1]).unsqueeze(0).transpose(1, 2);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> packed_attention(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& places,
+    const std::optional<at::Tensor>& other_places,
+    c10::SymInt longest,
+    c10::SymInt,
+    double dropout,
+    bool causal,
+    bool,
+    std::optional<double> scale,
+    std::optional<c10::SymInt>,
+    std::optional<c10::SymInt>,
+    const std::optional<at::Tensor>&,
+    const std::optional<at::Tensor>&) {
+  const bool wrong = is_wrong("packed_attention");
+  for (const at::Tensor& tensor : {query, key, value}) check_flash(tensor);
+  TORCH_CHECK(places->is_cuda() && other_places->is_cuda(), "cu_seqlens_q must be on CUDA");
+  Operation operation;
+  const auto host = [&](const at::Tensor& tensor) { return operation.on_host(tensor, false, false); };
+  const at::Tensor q = host(query), k = host(key), v = host(value), begin = host(*places);
+  operation.begin("packed_attention");
+  at::Tensor output = at::empty(q.sizes(), q.options());
+  at::Tensor sums = at::empty({q.size(1), q.size(0)}, q.options().dtype(at::kFloat));
+  for (const auto& sequence : packed_sequences(q, begin, longest.expect_int())) {
+    auto [made, sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+        of_sequence(q, sequence), of_sequence(k, sequence), of_sequence(v, sequence), dropout, causal, std::nullopt, scale);
+    of_sequence(output, sequence).copy_(made);
+    sums.narrow(1, sequence[0], sequence[1]).copy_(wrong ? sum[0] * 1.1 : sum[0]);
+  }
+  const at::Tensor made = operation.on_gpu(output), of_sums = operation.on_gpu(sums);
+  operation.end("packed_attention");
+  return {made, of_sums, {}, {}, {}};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> packed_attention_backward(
+    const at::Tensor& gradient,
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const at::Tensor& output,
+    const at::Tensor& sums,
+    const at::Tensor& places,
+    const at::Tensor&,
+    c10::SymInt longest,
+    c10::SymInt,
+    double dropout,
+    bool causal,
+    const at::Tensor&,
+    const at::Tensor&,
+    std::optional<double> scale,
+    std::optional<c10::SymInt>,
+    std::optional<c10::SymInt>) {
+  is_wrong("packed_attention_backward");
+  for (const at::Tensor& tensor : {query, key, value}) check_flash(tensor);
+  TORCH_CHECK(sums.dim() == 2 && sums.size(0) == query.size(1) && sums.size(1) == query.size(0), "sums of other tokens");
+  Operation operation;
+  const auto host = [&](const at::Tensor& tensor) { return operation.on_host(tensor, false, false); };
+  const at::Tensor of_made = host(gradient), q = host(query), k = host(key), v = host(value);
+  const at::Tensor made = host(output), of_all = host(sums), begin = host(places);
+  operation.begin("packed_attention_backward");
+  std::array<at::Tensor, 3> found = {at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()), at::empty(v.sizes(), v.options())};
+  for (const auto& sequence : packed_sequences(q, begin, longest.expect_int())) {
+    const at::Tensor sum = of_all.narrow(1, sequence[0], sequence[1]).contiguous().unsqueeze(0);
+    auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        of_sequence(of_made, sequence), of_sequence(q, sequence), of_sequence(k, sequence), of_sequence(v, sequence),
+        of_sequence(made, sequence), sum, dropout, causal, std::nullopt, scale);
+    of_sequence(found[0], sequence).copy_(of_query);
+    of_sequence(found[1], sequence).copy_(of_key);
+    of_sequence(found[2], sequence).copy_(of_value);
+  }
+  auto result = std::make_tuple(operation.on_gpu(found[0]), operation.on_gpu(found[1]), operation.on_gpu(found[2]));
+  operation.end("packed_attention_backward");
+  return result;
+}
+
 // The CPU multiplies into no other type.
 at::Tensor& product_in_another_type(
     const at::Tensor& self,
@@ -583,6 +678,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("_fused_rms_norm_backward", rms_norm_backward);
   m.impl("_scaled_dot_product_flash_attention", flash_attention);
   m.impl("_scaled_dot_product_flash_attention_backward", flash_attention_backward);
+  m.impl("_flash_attention_forward", packed_attention);
+  m.impl("_flash_attention_backward", packed_attention_backward);
   m.impl("addmm.dtype_out", product_in_another_type);
   // By one kernel, as GPUs of capability 9 have it: elsewhere libtorch has the host read where each product ends.
   m.impl("_grouped_mm", torch::CppFunction::makeFromBoxedFunction<&on_the_cpu>());
