@@ -26,8 +26,19 @@ pub(super) enum Timestamp {
 }
 
 impl Timestamp {
+    /// Returns when a device has come to it.
+    ///
+    /// # Errors
+    /// When the GPU failed.
+    pub(super) fn wait(&self) -> anyhow::Result<()> {
+        match self {
+            Timestamp::Host(_) => Ok(()),
+            Timestamp::Device(event) => event.wait(),
+        }
+    }
+
     /// Seconds until a later one, which a device has come to.
-    fn until(&self, later: &Timestamp) -> f64 {
+    pub(super) fn until(&self, later: &Timestamp) -> f64 {
         match (self, later) {
             (Timestamp::Host(from), Timestamp::Host(to)) => to.duration_since(*from).as_secs_f64(),
             (Timestamp::Device(from), Timestamp::Device(to)) => from.seconds_until(to),

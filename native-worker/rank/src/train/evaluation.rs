@@ -1,13 +1,11 @@
 //! The loss on data that is held out.
 
-use std::time::Instant;
-
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::wire::Evaluated;
 
 use super::batch::Form;
-use super::clock::Clock;
+use super::clock::{Clock, Marks};
 use super::data::{Data, Ends};
 use super::pipeline::Stage;
 use super::step::Trainer;
@@ -70,15 +68,22 @@ impl Trainer<'_> {
     pub fn evaluate(&self, step: u64) -> anyhow::Result<Option<Evaluated>> {
         let due = self.plan.run.evaluation.as_ref().is_some_and(|one| one.is_due(step, self.plan.run.steps));
         let Some(held_out) = self.held_out.as_ref().filter(|_| due) else { return Ok(None) };
-        let start = Instant::now();
         self.world.note(&format!("evaluating after step {step}"));
-        let mut clock = Clock::new(self.tracker, None);
+        // Weights that come back are the training's time, and counted to its next step.
+        let mut clock = Clock::new(self.tracker, self.marks.as_ref());
+        clock.time(self.world, "optimizer", || self.state.have_all_weights(self.world))?;
+        // What is given in an evaluation counts to no step.
+        let marks = Marks::of(self.device, self.tracker)?;
+        let mut clock = Clock::new(self.tracker, marks.as_ref());
+        let start = clock.now()?;
         let ran = held_out.stage.run(self, step, &mut clock)?;
         let counted = self.counted_of(held_out)?;
-        let sums = self.reduction.totals(ran.loss_sum, None)?.read(self.world)?;
-        let loss = sums.mean_loss(self.world, step, counted)?;
+        let totals = self.reduction.totals(ran.loss_sum, None)?;
+        let end = clock.now()?;
+        let loss = totals.read(self.world)?.mean_loss(self.world, step, counted)?;
+        end.wait()?;
         let tokens = held_out.sequences * self.plan.training.seq_len;
-        Ok(Some(Evaluated { step, loss, tokens, seconds: start.elapsed().as_secs_f64() }))
+        Ok(Some(Evaluated { step, loss, tokens, seconds: start.until(&end) }))
     }
 
     /// Predictions on held-out data that count, over all replicas.

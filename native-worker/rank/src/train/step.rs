@@ -74,7 +74,7 @@ pub struct Trainer<'a> {
     /// Live bytes of the rank at rest, which every step must return to.
     pub(super) at_rest: u64,
     /// Times of a device; none on a CPU.
-    marks: Option<Marks>,
+    pub(super) marks: Option<Marks>,
     /// The same as a GPU's allocator counts them; none before the first step, and on a CPU.
     at_rest_on_gpu: Option<u64>,
 }

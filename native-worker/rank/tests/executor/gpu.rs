@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use planner::wire::{Communication, Event};
 use serde_json::{Value, json};
@@ -389,6 +390,30 @@ fn phases_and_actions_are_told_by_the_gpus_clock() {
             assert!(told > step.seconds && told < factor * step.seconds, "{told} of {step:?}");
         }
     }
+}
+
+#[test]
+fn evaluations_are_told_by_the_gpus_clock() {
+    let mut plan = tiny(2, 1);
+    set(
+        &mut plan,
+        "run.evaluation",
+        json!({"data": {"kind": "synthetic"}, "every_steps": 1, "sequences": 8}),
+    );
+    let factor = 1000.0;
+    let began = Instant::now();
+    let mut run = start(&plan, &[], &[("FAKE_GPU_CLOCK", "1000")]);
+    run.succeed();
+    let all = began.elapsed().as_secs_f64();
+    let records = run.records(0).into_iter();
+    let seconds = records.filter_map(|record| match record.event {
+        Event::Evaluated(evaluated) => Some(evaluated.seconds),
+        _ => None,
+    });
+    let seconds: Vec<f64> = seconds.collect();
+    let told: f64 = seconds.iter().sum();
+    assert_eq!(seconds.len() as u64, STEPS);
+    assert!(told > all && told < factor * all, "{seconds:?} in {all} s by the host's clock");
 }
 
 /// Trains on two GPUs whose collectives and messages take 20 ms more each, and gives what each called, with its seconds of communication
