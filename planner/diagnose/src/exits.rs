@@ -134,7 +134,8 @@ pub(super) fn of_others(line: &str) -> Option<ProcessEnd> {
     }
     for (words, of_signal) in [(" was ended by signal ", 128), (" exited with code ", 0)] {
         if let Some((before, rest)) = line.split_once(words)
-            && let Some((_, rank)) = before.rsplit_once("Rank ")
+            // Of several that ended alike the first.
+            && let Some((_, rank)) = before.rsplit_once("Rank ").or_else(|| before.rsplit_once("Ranks "))
         {
             let (rank, number) = (digits(rank)?.0, digits(rest)?.0);
             let origin = Origin { rank: Some(rank), ..Origin::default() };
@@ -260,6 +261,9 @@ mod tests {
         let end = of_others("Rank 12 exited with code 3: its last lines follow").expect("an end");
         assert_eq!((end.origin.rank, end.code, end.signal), (Some(12), Some(3), None));
         assert_eq!(of_others("who was ended by signal x"), None);
+        let all =
+            of_others("Ranks 0-7 exited with code 1. The last lines of rank 0: no disk").expect("an end");
+        assert_eq!((all.origin.rank, all.code), (Some(0), 1));
         assert_eq!(of_others("the container exited with code 1"), None);
     }
 }

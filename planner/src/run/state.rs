@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::said::{ranks, together};
 use super::{LEASE, LogWriter};
 use crate::units::capital;
 use crate::wire::{Outcome, RunInfo, RunState};
@@ -54,8 +55,11 @@ pub fn state(info: &RunInfo, evidence: &Evidence) -> (RunState, String) {
     if let Some((log, (_, reason))) = failed {
         // What all say is not one rank's.
         let all_say = ended >= writers && rank_ends.iter().all(|(_, (_, other))| other == reason);
-        let sentence =
-            if all_say { capital(reason) } else { format!("{}: {reason}", log.trim_end_matches(".log")) };
+        let sentence = match all_say {
+            true => capital(reason),
+            false => of_several(log, reason, &rank_ends)
+                .unwrap_or_else(|| format!("{}: {reason}", log.trim_end_matches(".log"))),
+        };
         return (RunState::Failed, sentence);
     }
     if ended >= writers {
@@ -80,6 +84,17 @@ pub fn state(info: &RunInfo, evidence: &Evidence) -> (RunState, String) {
         ),
         None => (RunState::Running, String::new()),
     }
+}
+
+/// The sentence of several ranks that each have failed by the same, as the one with this log and reason has; none where it has alone.
+fn of_several(log: &str, reason: &str, ends: &[(&String, &(Outcome, String))]) -> Option<String> {
+    let numbered = ends
+        .iter()
+        .filter(|(_, (outcome, _))| *outcome == Outcome::Failed)
+        .filter_map(|(log, (_, reason))| Some((LogWriter::of(log)?.rank()?, reason.as_str())));
+    let numbered: Vec<(u64, &str)> = numbered.collect();
+    let (who, words) = together((LogWriter::of(log)?.rank()?, reason), &numbered);
+    (who.len() > 1).then(|| capital(&format!("{}: {words}", ranks(&who))))
 }
 
 /// The state of a run that ended so.
@@ -199,6 +214,18 @@ mod tests {
         assert_eq!(check(false, &all, RunState::Failed), "rank-00000: end 0");
         all.ends.values_mut().for_each(|(_, reason)| *reason = "the launcher is gone".to_owned());
         assert_eq!(check(false, &all, RunState::Failed), "The launcher is gone");
+    }
+
+    #[test]
+    fn ranks_that_fail_by_the_same_are_one_sentence() {
+        let mut all = evidence(Some(false), &[Outcome::Failed, Outcome::Failed]);
+        for (number, (_, reason)) in all.ends.values_mut().enumerate() {
+            *reason = format!("rank {number}: there is no such file");
+        }
+        assert_eq!(check(false, &all, RunState::Failed), "Ranks 0 and 1: there is no such file");
+        // What another says of one of them is of that one.
+        all.ends.values_mut().for_each(|(_, reason)| *reason = "rank 1: the disk is full".to_owned());
+        assert_eq!(check(false, &all, RunState::Failed), "Rank 1: the disk is full");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! How a run ended, and who is to blame: pure functions of what was seen.
 
+use super::said::{names_a_rank, ranks};
+use crate::units::capital;
 use crate::wire::{Exited, Outcome};
 
 /// Ranks that fail this soon after the first failure are weighed against each other: when a rank is killed, its
@@ -112,10 +114,10 @@ pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Last) -> (Outcome,
     if let Some(RankEnd { exit, .. }) = culprit(ends.iter()) {
         // After a stop, a rank that the launcher had to end is no failure, and `culprit` does not count it.
         let told = if stop_asked { " after a stop was asked for" } else { "" };
-        return (
-            Outcome::Failed,
-            format!("Rank {} {}{told}{}{}", exit.rank, exit.how(), hint(exit), last_words(exit)),
-        );
+        let who = alike(exit, ends);
+        let words = last_words(exit, who.len() > 1);
+        let who = capital(&ranks(&who));
+        return (Outcome::Failed, format!("{who} {}{told}{}{words}", exit.how(), hint(exit)));
     }
     let ended_by_launcher = ends.iter().filter(|end| end.exit.failed()).count();
     if ended_by_launcher > 0 {
@@ -149,14 +151,36 @@ pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Last) -> (Outcome,
     }
 }
 
-fn last_words(exit: &Exited) -> String {
-    let lines: Vec<&str> =
-        exit.last_lines.iter().map(|line| line.trim_end()).filter(|line| !line.is_empty()).collect();
+/// The ranks that have ended as this one has and with the same words, which name none of them: all found the same, so none is to
+/// blame for the others.
+fn alike(first: &Exited, ends: &[RankEnd]) -> Vec<u64> {
+    let Some(words) = lines(first).last().filter(|words| first.signal.is_none() && !names_a_rank(words))
+    else {
+        return vec![first.rank];
+    };
+    let exits = ends.iter().map(|end| &end.exit).filter(|exit| exit.failed() && !exit.told_to_end);
+    let same = |exit: &&Exited| {
+        (exit.signal, exit.code, lines(exit).last()) == (first.signal, first.code, Some(words))
+    };
+    let mut ranks: Vec<u64> = exits.filter(same).map(|exit| exit.rank).collect();
+    ranks.sort_unstable();
+    ranks
+}
+
+fn lines(exit: &Exited) -> impl DoubleEndedIterator<Item = &str> {
+    exit.last_lines.iter().map(|line| line.trim_end()).filter(|line| !line.is_empty())
+}
+
+fn last_words(exit: &Exited, is_one_of_several: bool) -> String {
+    let lines: Vec<&str> = lines(exit).collect();
     if lines.is_empty() {
         return ". It printed nothing".to_owned();
     }
-    let shown = &lines[lines.len().saturating_sub(5)..];
-    format!(". Its last lines: {}", shown.join(" | "))
+    let shown = lines[lines.len().saturating_sub(5)..].join(" | ");
+    match is_one_of_several {
+        true => format!(". The last lines of rank {}: {shown}", exit.rank),
+        false => format!(". Its last lines: {shown}"),
+    }
 }
 
 /// What an end of this kind usually means.
@@ -216,6 +240,24 @@ mod tests {
         assert_eq!(outcome, Outcome::Failed);
         assert!(reason.starts_with("Rank 1 was ended by signal 9 (SIGKILL)"), "{reason}");
         assert!(reason.ends_with("Its last lines: r1"), "{reason}");
+    }
+
+    #[test]
+    fn ranks_that_end_alike_are_one_sentence() {
+        let said = |rank, words: &str| {
+            let mut end = end(rank, 100 + rank, Some(1), None);
+            end.exit.last_lines = vec![words.to_owned(), String::new()];
+            end
+        };
+        let reason = |ends: &[RankEnd]| verdict(ends, false, Last::Absent).1;
+        let all: Vec<RankEnd> = (0..8).map(|rank| said(rank, "there is no such file")).collect();
+        assert_eq!(
+            reason(&all),
+            "Ranks 0-7 exited with code 1. The last lines of rank 0: there is no such file"
+        );
+        let one = [said(1, "no disk"), said(0, "rank 1: no disk"), said(2, "rank 1: no disk")];
+        assert_eq!(reason(&one), "Rank 0 exited with code 1. Its last lines: rank 1: no disk");
+        assert_eq!(reason(&one[..1]), "Rank 1 exited with code 1. Its last lines: no disk");
     }
 
     #[test]

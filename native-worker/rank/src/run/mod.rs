@@ -9,10 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use planner::run::said_by;
 use planner::wire::Outcome;
 
 use crate::arguments::Arguments;
-use crate::collectives::control::said_by;
 use crate::{lease, log};
 use join::{joined, last_resort};
 use preflight::{Ready, preflight};
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
                 return Err(anyhow!(reason));
             }
             // Its own log has the sentence that the others have heard.
-            log::end(&log, Outcome::Failed, &said_by(environment.rank, &format!("{error:#}")));
+            log::end(&log, Outcome::Failed, &said_by(environment.rank as u64, &format!("{error:#}")));
             Err(error)
         }
     }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use planner::run::said_by;
 use run_folder::Key;
 
 use super::link::board::Channel;
@@ -92,14 +93,6 @@ pub struct Counts {
     pub frames: u64,
 }
 
-/// What a rank says of its end, which is all that the others hear of it: with the rank's number, unless it names one. That is then
-/// the culprit, this rank or another.
-pub fn said_by(rank: usize, reason: &str) -> String {
-    let names_one =
-        reason.split("rank ").skip(1).any(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
-    if names_one { reason.to_owned() } else { format!("rank {rank}: {reason}") }
-}
-
 impl Control {
     /// Meets the other ranks and takes a place in their tree.
     ///
@@ -112,7 +105,7 @@ impl Control {
         } else {
             let met = meet(&mut me, &meeting, &network).inspect_err(|error| {
                 // Those already linked would otherwise blame this rank for going.
-                network.fail(&said_by(me.rank, &format!("{error:#}")));
+                network.fail(&said_by(me.rank as u64, &format!("{error:#}")));
             })?;
             (met.0, Some(met.1))
         };
@@ -149,7 +142,7 @@ impl Control {
 
     /// Notes a failure of this rank, and has all ranks told, with its number; the first one stays.
     pub fn fail(&self, reason: &str) {
-        self.shared.network.fail(&said_by(self.rank(), reason));
+        self.shared.network.fail(&said_by(self.rank() as u64, reason));
     }
 
     /// Asked while something goes on that others take part in: fails when the run has failed, or when a rank has waited for
