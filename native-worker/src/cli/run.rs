@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planner::Finding;
+use planner::run::StepParts;
 use planner::units::Bytes;
 use planner::wire::{Communication, GoingOn, OnFailure, Outcome};
 
@@ -129,6 +130,7 @@ impl Run {
         notice(&finished.reason);
         if let Some(measured) = &finished.measured {
             notice(&beside(measured, &finished.compared));
+            measured.parts.iter().for_each(|parts| notice(&by_part(parts, finished.compared.parts.as_ref())));
         }
         // A run that went on with less is another plan's.
         let whole = finished.measured.as_ref().filter(|_| finished.recoveries.is_empty());
@@ -169,6 +171,19 @@ impl Run {
         }
         Ok(if finished.outcome == Outcome::Completed { Exit::Yes } else { Exit::No })
     }
+}
+
+/// Where a step's time went beside where it was predicted to go, in a sentence.
+fn by_part(measured: &StepParts, predicted: Option<&StepParts>) -> String {
+    let predicted = predicted.map(StepParts::named);
+    let part = |(number, (name, seconds)): (usize, (&str, f64))| {
+        let predicted = predicted.as_ref().and_then(|parts| parts.get(number));
+        let predicted = predicted
+            .map_or_else(String::new, |(_, seconds)| format!(" ({} predicted)", text::seconds(*seconds)));
+        format!("{name} {} s{predicted}", text::seconds(seconds))
+    };
+    let parts: Vec<String> = measured.named().into_iter().enumerate().map(part).collect();
+    format!("of that step, on the rank that computed longest: {}", parts.join(", "))
 }
 
 /// What a run measured beside what was predicted, in a sentence.

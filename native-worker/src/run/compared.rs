@@ -2,6 +2,7 @@
 
 use planner::calibration::{PeakBeside, StepBeside};
 use planner::finding::Severity;
+use planner::run::StepParts;
 use planner::runtime::Runtime;
 use planner::wire::{PlanFile, Verdict};
 use planner::{Finding, Plan};
@@ -25,6 +26,8 @@ pub struct Compared {
     /// Seconds of a step that ranks are predicted to communicate while nothing is computed beside it; none where a step's time is not
     /// known. Communication that is hidden is not predicted.
     pub exposed_communication_seconds: Option<f64>,
+    /// Where a step's time is predicted to go; none where it is not known.
+    pub parts: Option<StepParts>,
     /// Whether they fit on the plan's GPU.
     pub verdict: Option<Verdict>,
     /// Whether ranks compute on the CPU.
@@ -51,6 +54,7 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
         step_seconds: time.as_ref().map(|time| time.step_seconds),
         interval_seconds: time.as_ref().map(|time| time.interval_seconds),
         exposed_communication_seconds: time.as_ref().map(|time| time.breakdown.exposed_communication()),
+        parts: time.as_ref().map(|time| StepParts::predicted(&time.breakdown)),
         verdict: memory.as_ref().map(|memory| memory.verdict),
         not_followed: warnings.map(|finding| finding.message.clone()).collect(),
     }

@@ -1,6 +1,6 @@
 //! What the ranks of a run measured.
 
-use planner::run::RankRecord;
+use planner::run::{RankRecord, StepParts};
 use planner::wire::Communication;
 use run_folder::RunFolder;
 use serde::Serialize;
@@ -14,6 +14,8 @@ pub struct MeasuredRun {
     pub step_seconds: f64,
     /// Communication of the last step, on the rank whose computing waited for it longest; none where that is not measured.
     pub communication: Option<Communication>,
+    /// Where the last step's time went on the rank that computed longest; none where that is not measured.
+    pub parts: Option<StepParts>,
 }
 
 impl MeasuredRun {
@@ -21,21 +23,24 @@ impl MeasuredRun {
     pub fn of(folder: &RunFolder, ranks: Vec<u64>) -> Option<MeasuredRun> {
         let of_rank = |rank| {
             let RankRecord { done, last_step, .. } = folder.rank(rank);
+            let last_step = last_step?;
             Some(MeasuredRun {
                 peak_bytes: done.most_allocated_bytes,
                 step_seconds: done.last_seconds?,
-                communication: last_step?.communication,
+                communication: last_step.communication,
+                parts: StepParts::measured(&last_step),
             })
         };
         ranks.into_iter().filter_map(of_rank).reduce(|one, other| MeasuredRun {
             peak_bytes: one.peak_bytes.max(other.peak_bytes),
             step_seconds: one.step_seconds.max(other.step_seconds),
-            communication: longer(one.communication, other.communication),
+            communication: most(one.communication, other.communication, |of| of.exposed_seconds),
+            parts: most(one.parts, other.parts, |of| of.computing_seconds),
         })
     }
 }
 
-fn longer(one: Option<Communication>, other: Option<Communication>) -> Option<Communication> {
-    let exposed = |of: &Communication| of.exposed_seconds;
-    one.into_iter().chain(other).max_by(|one, other| exposed(one).total_cmp(&exposed(other)))
+/// That of two ranks of which there is more.
+fn most<T>(one: Option<T>, other: Option<T>, of: fn(&T) -> f64) -> Option<T> {
+    one.into_iter().chain(other).max_by(|one, other| of(one).total_cmp(&of(other)))
 }

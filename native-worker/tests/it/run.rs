@@ -25,6 +25,9 @@ fn a_run_that_completes_leaves_a_whole_record() {
     assert!(answer.stderr.contains("measured beside predicted: the last step took "), "{answer:?}");
     assert!(json["measured"]["step_seconds"].as_f64() > Some(0.0), "{json}");
     assert!(json["compared_with"]["step_seconds"].as_f64() > Some(0.0), "{json}");
+    assert!(json["compared_with"]["parts"]["computing_seconds"].as_f64() > Some(0.0), "{json}");
+    // These ranks measure no phases.
+    assert!(json["measured"]["parts"].is_null(), "{json}");
 
     let folder = shop.run_folder();
     let plan = std::fs::read_to_string(folder.join("plan.json")).expect("a plan");
