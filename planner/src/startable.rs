@@ -129,6 +129,7 @@ fn judged(native: &PlanFile, machine: &MachineFacts, ranks_per_gpu: u64) -> (Str
             "a rank has a GPU of its own unless it is told to share",
         ));
     } else if on_gpu {
+        findings.extend(of_kinds(&plan, machine, ranks_per_gpu));
         findings.extend(of_gpus(&plan, &memory, machine));
     } else {
         findings.extend(of_host(&memory, machine));
@@ -138,6 +139,33 @@ fn judged(native: &PlanFile, machine: &MachineFacts, ranks_per_gpu: u64) -> (Str
 
 fn refusal(field: &str, plan: &Plan, message: String, rule: &str) -> Finding {
     Finding::error(field, plan.world_size(), message).rule(rule)
+}
+
+/// What speaks against a machine whose GPUs are of several kinds: a plan takes its GPUs for equal, and ranks that have one each don't
+/// begin on others.
+fn of_kinds(plan: &Plan, machine: &MachineFacts, ranks_per_gpu: u64) -> Option<Finding> {
+    if machine.gpu_kinds.len() < 2 {
+        return None;
+    }
+    let needed = plan.world_size().div_ceil(ranks_per_gpu.max(1));
+    let most = machine.gpu_kinds.values().copied().max().unwrap_or(0);
+    let (kinds, rule) = (kinds(machine), "a plan takes its GPUs for equal");
+    if needed > most && ranks_per_gpu == 1 {
+        let message = format!(
+            "this plan needs {needed} GPUs of one kind, and this machine has {kinds}; plan for one of them, and set CUDA_VISIBLE_DEVICES to those"
+        );
+        return Some(Finding::error("cluster.gpus_per_node", plan.world_size(), message).rule(rule));
+    }
+    let message = format!(
+        "this machine has {kinds}, and the plan takes its GPUs for equal: set CUDA_VISIBLE_DEVICES to those of one kind, or the slowest of them holds up all"
+    );
+    Some(Finding::warning("cluster.gpu", plan.cluster.gpu.id, message).rule(rule))
+}
+
+/// GPUs by their names and numbers, such as `4 NVIDIA H100 80GB HBM3 and 4 NVIDIA L40S`.
+fn kinds(machine: &MachineFacts) -> String {
+    let each = machine.gpu_kinds.iter().map(|(name, count)| format!("{count} {name}"));
+    each.collect::<Vec<_>>().join(" and ")
 }
 
 /// What speaks against a machine's GPUs, of which there are enough.
@@ -209,6 +237,11 @@ fn has(machine: &MachineFacts) -> String {
     let each =
         machine.gpu_memory_bytes.map_or_else(String::new, |bytes| format!(" of {}", Bytes(bytes).in_words()));
     let name = if machine.gpu_name.is_empty() { "GPU" } else { &machine.gpu_name };
+    if machine.gpu_kinds.len() > 1 {
+        let least =
+            machine.gpu_memory_bytes.map(|bytes| format!(", the smallest of {}", Bytes(bytes).in_words()));
+        return format!("{}{}", kinds(machine), least.unwrap_or_default());
+    }
     match (machine.gpus, machine.memory_bytes) {
         (0, None) => "no GPU".to_owned(),
         (0, Some(memory)) => format!("no GPU, {} of memory", Bytes(memory).in_words()),
@@ -236,7 +269,7 @@ mod tests {
 
     fn node(gpus: u64, name: &str, gib: u64) -> MachineFacts {
         let (gpu_name, gpu_memory_bytes) = (name.to_owned(), Some(gib << 30));
-        MachineFacts { gpus, gpu_name, gpu_memory_bytes, memory_bytes: Some(1 << 40) }
+        MachineFacts { gpus, gpu_name, gpu_memory_bytes, memory_bytes: Some(1 << 40), ..Default::default() }
     }
 
     const H100: &str = "NVIDIA H100 80GB HBM3";
@@ -271,6 +304,21 @@ mod tests {
         starts(&eight, &node(4, H100, 80), 2, None);
         starts(&eight, &node(8, H100, 80), 1, None);
         starts(&eight, &node(8, "NVIDIA B200", 180), 1, Some("the plan is for H100 SXM"));
+    }
+
+    #[test]
+    fn a_plan_takes_gpus_for_equal() {
+        let unlike = |counts: [u64; 2]| MachineFacts {
+            gpu_kinds: [H100, "NVIDIA L40S"].map(str::to_owned).into_iter().zip(counts).collect(),
+            ..node(counts.iter().sum(), H100, 44)
+        };
+        let eight = plan("tiny-dense", json!({"gpu": "h100-sxm"}), json!({"tp": 2}));
+        let says = "needs 8 GPUs of one kind, and this machine has 6 NVIDIA H100 80GB HBM3 and 2 NVIDIA L40S";
+        let found = startable(&eight, &unlike([6, 2]), 1);
+        assert!(!found.can_start() && found.findings[0].message.contains(says), "{found:?}");
+        assert_eq!(found.has, "6 NVIDIA H100 80GB HBM3 and 2 NVIDIA L40S, the smallest of 44.00 GiB");
+        let four = plan("tiny-dense", json!({"gpu": "h100-sxm", "gpus_per_node": 4}), json!({"tp": 2}));
+        starts(&four, &unlike([4, 4]), 1, Some("holds up all"));
     }
 
     #[test]

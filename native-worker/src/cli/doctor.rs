@@ -30,10 +30,12 @@ impl Doctor {
         let facts = probe::facts(&self.runs, self.rank_binary.as_deref(), self.torch.as_deref());
         let checks = probe::checks(&facts);
         if json {
-            let gpu = probe::catalogue_gpu();
-            report::print_json(
-                &serde_json::json!({"version": planner::wire::VERSION, "gpu": gpu, "checks": checks}),
-            )?;
+            report::print_json(&serde_json::json!({
+                "version": planner::wire::VERSION,
+                "gpu": probe::catalogue_gpu(),
+                "gpus": probe::machine().gpu_kinds,
+                "checks": checks,
+            }))?;
         } else {
             report::print(&checks.iter().map(lines).collect::<String>())?;
         }

@@ -135,9 +135,12 @@ pub fn facts(runs: &Path, rank_binary: Option<&Path>, torch_python: Option<&Path
     }
 }
 
-/// The catalogue's id of this machine's first GPU, as its driver names it; none without a GPU, or for one that is not there.
+/// The catalogue's id of the GPUs that programs see here, as their driver names them; none without a GPU, for one that is not there, or
+/// where they are of several kinds.
 pub fn catalogue_gpu() -> Option<&'static str> {
-    planner::cluster::gpu_of_driver(&machine().ok()?.gpus.first()?.name)
+    let (gpus, _) = gpu::visible_here()?;
+    let first = &gpus.first()?.name;
+    gpus.iter().all(|gpu| gpu.name == *first).then(|| planner::cluster::gpu_of_driver(first))?
 }
 
 fn machine() -> Result<Machine, GpuError> {

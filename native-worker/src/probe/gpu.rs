@@ -183,6 +183,12 @@ pub trait GpuLibrary: Send {
     /// When the GPU has fallen off the bus or there is none of that number.
     fn read(&mut self, index: u32) -> Result<Reading, GpuError>;
 
+    /// Bytes in use of a MIG instance of a GPU.
+    ///
+    /// # Errors
+    /// When the GPU has none of that name, or it does not say.
+    fn instance_memory_used(&mut self, index: u32, uuid: &str) -> Result<u64, GpuError>;
+
     /// Xids that were reported since the first call, waiting at most `wait` for one. Where several came at once, NVML
     /// tells the number of the last only.
     fn xids(&mut self, wait: Duration) -> Vec<Xid>;

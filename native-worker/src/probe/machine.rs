@@ -1,5 +1,6 @@
 //! GPUs, driver, memory and programs of this machine.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use planner::wire::MachineFacts;
@@ -19,8 +20,13 @@ pub fn gpu_count() -> usize {
 /// What this machine has for ranks.
 pub fn machine() -> MachineFacts {
     let gpus = super::gpu::visible_here().map(|(gpus, _)| gpus).unwrap_or_default();
+    let mut gpu_kinds = BTreeMap::new();
+    for gpu in gpus.iter().filter(|gpu| !gpu.name.is_empty()) {
+        *gpu_kinds.entry(gpu.name.clone()).or_default() += 1;
+    }
     MachineFacts {
         gpus: gpus.len() as u64,
+        gpu_kinds,
         gpu_name: gpus.first().map(|gpu| gpu.name.clone()).unwrap_or_default(),
         gpu_memory_bytes: gpus.iter().map(|gpu| gpu.memory_bytes).filter(|bytes| *bytes > 0).min(),
         memory_bytes: host_memory(),

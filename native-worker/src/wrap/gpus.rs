@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use planner::wire::GpuSample;
 
-use crate::probe::gpu::{self, Gpu, GpuLibrary, Reading};
+use crate::probe::gpu::{self, Gpu, GpuLibrary, Instance, Reading};
 
 /// Throttle reasons by bit, as NVML documents `nvmlClocksEventReasons`; idle and the user's own settings left out.
 const HELD_DOWN: &[(u32, &str)] = &[
@@ -19,6 +19,8 @@ const HELD_DOWN: &[(u32, &str)] = &[
 pub struct Gpus {
     library: Box<dyn GpuLibrary>,
     gpus: Vec<Gpu>,
+    /// The MIG instance that the command sees of the only one.
+    instance: Option<Instance>,
     host: String,
 }
 
@@ -39,12 +41,13 @@ impl Gpus {
         let gpus: Vec<Gpu> = all.into_iter().filter(|gpu| seen.indices.contains(&gpu.index)).collect();
         // The first question for Xids begins the watch.
         library.xids(Duration::ZERO);
-        (!gpus.is_empty()).then(|| Gpus { library, gpus, host: host.to_owned() })
+        (!gpus.is_empty()).then(|| Gpus { library, gpus, instance: seen.instance, host: host.to_owned() })
     }
 
-    /// Name of the first, such as `NVIDIA H100 80GB HBM3`.
+    /// Name of the first, such as `NVIDIA H100 80GB HBM3`, or of the instance of it that is seen.
     pub fn name(&self) -> &str {
-        self.gpus.first().map_or("", |gpu| &gpu.name)
+        let of_gpu = || self.gpus.first().map_or("", |gpu| &gpu.name);
+        self.instance.as_ref().map_or_else(of_gpu, |instance| &instance.name)
     }
 
     /// How many there are.
@@ -65,6 +68,15 @@ impl Gpus {
                     samples.push(of_reading(gpu, &self.host, &Reading::default(), xids));
                 }
                 Err(_) => {}
+            }
+        }
+        if let Some(instance) = &self.instance {
+            // The rest of the GPU is others': of what is said of all of it, that of the board stays (power, heat, clocks).
+            for (sample, gpu) in samples.iter_mut().zip(&self.gpus) {
+                sample.name.clone_from(&instance.name);
+                sample.memory_used_bytes = self.library.instance_memory_used(gpu.index, &instance.uuid).ok();
+                sample.memory_total_bytes = (instance.memory_bytes > 0).then_some(instance.memory_bytes);
+                sample.utilization = None;
             }
         }
         samples
@@ -127,6 +139,7 @@ mod tests {
             gpus: vec![gpu(0), gpu(1)],
             readings: vec![vec![Reading::default()], vec![reading]],
             xids: [vec![], vec![xid("GPU-1", 79), xid("GPU-0", 31)]].into(),
+            ..Recording::default()
         });
         let variable = |name: &str| (name == "CUDA_VISIBLE_DEVICES").then(|| "1".to_owned());
         let mut gpus = Gpus::of(Box::new(library), "node1", &variable).expect("a GPU");
@@ -140,5 +153,41 @@ mod tests {
             (&[79][..], &["power cap".to_owned()][..])
         );
         assert_eq!(gpus.sample()[0].xids, Vec::<u64>::new());
+    }
+
+    #[test]
+    fn of_an_instance_its_own_memory_is_sampled() {
+        let instance = |uuid: &str| Instance {
+            uuid: uuid.into(),
+            name: "NVIDIA H100 80GB HBM3 MIG 1g.10gb".into(),
+            memory_bytes: 10 << 30,
+        };
+        let split = Gpu {
+            name: "NVIDIA H100 80GB HBM3".into(),
+            memory_bytes: 80 << 30,
+            mig: true,
+            instances: vec![instance("MIG-a1"), instance("MIG-b2")],
+            ..Gpu::default()
+        };
+        let reading = Reading {
+            memory_used_bytes: Some(70 << 30),
+            utilization_percent: Some(98),
+            power_milliwatts: Some(500_000),
+            ..Reading::default()
+        };
+        let library = Recorded::new(Recording {
+            driver: Some(Driver { version: "580.65.06".into(), cuda: None }),
+            gpus: vec![split],
+            readings: vec![vec![reading]],
+            instances_used: [("MIG-a1".to_owned(), 9 << 30), ("MIG-b2".to_owned(), 2 << 30)].into(),
+            ..Recording::default()
+        });
+        let variable = |name: &str| (name == "CUDA_VISIBLE_DEVICES").then(|| "MIG-b2".to_owned());
+        let mut gpus = Gpus::of(Box::new(library), "node1", &variable).expect("an instance");
+        assert_eq!((gpus.name(), gpus.count()), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 1));
+        let sample = gpus.sample().remove(0);
+        assert_eq!((sample.memory_used_bytes, sample.memory_total_bytes), (Some(2 << 30), Some(10 << 30)));
+        // Whoever else computes on the GPU is not this command.
+        assert_eq!((sample.utilization, sample.power_watts), (None, Some(500.0)));
     }
 }

@@ -1,5 +1,7 @@
 //! What page and hub say to each other over the websocket: JSON text frames, one message each.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{GoingOn, PlanFile, Record, RunInfo};
@@ -131,6 +133,9 @@ pub struct MachineFacts {
     pub gpus: u64,
     /// What the driver calls the first of them; empty where it does not say.
     pub gpu_name: String,
+    /// How many there are of each kind, by what the driver calls them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpu_kinds: BTreeMap<String, u64>,
     /// Bytes of the smallest of them, where that is known.
     pub gpu_memory_bytes: Option<u64>,
     /// Bytes of the host's memory, where that is known.

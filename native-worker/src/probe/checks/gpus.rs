@@ -34,6 +34,7 @@ pub fn gpus(facts: &Facts, checks: &mut Vec<Check>) {
         ));
     }
     checks.push(ok("gpu", kinds(&machine.gpus)));
+    unequal(machine, checks);
     hidden(facts, machine, checks);
     for (gpu, reading) in machine.gpus.iter().zip(&machine.readings) {
         let Some(reading) = reading else {
@@ -70,6 +71,18 @@ pub fn gpus(facts: &Facts, checks: &mut Vec<Check>) {
     }
     one_by_one(&machine.gpus, checks);
     modes(machine, checks);
+}
+
+/// Whether the GPUs that are seen are of one kind.
+fn unequal(machine: &Machine, checks: &mut Vec<Check>) {
+    let seen = machine.visible.gpus(&machine.gpus);
+    if seen.windows(2).any(|two| two[0].name != two[1].name) {
+        checks.push(doubtful(
+            "gpu",
+            format!("GPUs are of several kinds, which plans take for equal: {}", kinds(&seen)),
+            "set CUDA_VISIBLE_DEVICES to those of one kind: ranks don't begin on unequal ones",
+        ));
+    }
 }
 
 /// Who may compute on the GPUs that are seen.
@@ -208,7 +221,7 @@ fn certain(machine: &Machine, checks: &mut Vec<Check>) {
     if !machine.visible.certain {
         checks.push(doubtful(
             "gpu",
-            "GPUs are of several kinds, and CUDA numbers the fastest first, unlike nvidia-smi",
+            "CUDA numbers GPUs of several kinds by their speed, the fastest first, unlike nvidia-smi",
             "set CUDA_DEVICE_ORDER=PCI_BUS_ID, so that both count alike",
         ));
     }

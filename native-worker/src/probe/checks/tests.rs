@@ -237,7 +237,13 @@ fn hidden_gpus() {
     insta::assert_snapshot!(hidden("0,1", false), @"Ok gpu: CUDA_VISIBLE_DEVICES shows 2 of 8 GPUs");
     insta::assert_snapshot!(hidden("", false), @r#"Doubtful gpu: CUDA_VISIBLE_DEVICES is "" and hides all 8 GPUs -> unset it to use them"#);
     insta::assert_snapshot!(hidden("0,8", false), @r#"Doubtful gpu: CUDA_VISIBLE_DEVICES is "0,8", and names no GPU of this machine from 8 on; CUDA sees 1 -> set it to numbers or UUIDs that nvidia-smi -L lists, or unset it"#);
-    assert!(hidden("0,1", true).contains("CUDA numbers the fastest first"));
+    insta::assert_snapshot!(hidden("0,1", true), @r"
+    Ok gpu: 7 x NVIDIA H100 80GB HBM3, 79.6 GiB, compute capability 9.0; 1 x NVIDIA L40S, 79.6 GiB, compute capability 9.0
+    Doubtful gpu: GPUs are of several kinds, which plans take for equal: 1 x NVIDIA H100 80GB HBM3, 79.6 GiB, compute capability 9.0; 1 x NVIDIA L40S, 79.6 GiB, compute capability 9.0 -> set CUDA_VISIBLE_DEVICES to those of one kind: ranks don't begin on unequal ones
+    Ok gpu: CUDA_VISIBLE_DEVICES shows 2 of 8 GPUs
+    Doubtful gpu: CUDA numbers GPUs of several kinds by their speed, the fastest first, unlike nvidia-smi -> set CUDA_DEVICE_ORDER=PCI_BUS_ID, so that both count alike
+    ");
+    assert!(!hidden("0,2", true).contains("which plans take for equal"));
 }
 
 #[test]

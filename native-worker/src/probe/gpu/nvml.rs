@@ -160,6 +160,14 @@ impl GpuLibrary for Nvml {
         })
     }
 
+    fn instance_memory_used(&mut self, index: u32, uuid: &str) -> Result<u64, GpuError> {
+        let device = self.device(index)?;
+        let own = instance_devices(&device).find(|instance| instance.uuid().is_ok_and(|known| known == uuid));
+        let own =
+            own.ok_or_else(|| GpuError::Broken(format!("GPU {index} has no MIG instance {uuid} any more")))?;
+        Ok(own.memory_info().map_err(|error| explain(&error))?.used)
+    }
+
     fn xids(&mut self, wait: Duration) -> Vec<Xid> {
         if self.events.is_none() {
             self.events = self.listen();
@@ -219,11 +227,15 @@ fn describe(index: u32, device: &Device<'_>) -> Gpu {
     }
 }
 
-/// A GPU's MIG instances; some of their numbers are free.
-fn instances(device: &Device<'_>) -> Vec<Instance> {
+/// A GPU's MIG instances, as NVML's devices; some of their numbers are free.
+fn instance_devices<'n>(device: &Device<'n>) -> impl Iterator<Item = Device<'n>> {
     let most = device.mig_device_count().unwrap_or(0).min(MAX_INSTANCES);
-    let found = (0..most).filter_map(|number| device.mig_device_by_index(number).ok());
-    found
+    (0..most).filter_map(|number| device.mig_device_by_index(number).ok())
+}
+
+/// A GPU's MIG instances.
+fn instances(device: &Device<'_>) -> Vec<Instance> {
+    instance_devices(device)
         .map(|instance| Instance {
             uuid: instance.uuid().unwrap_or_default(),
             name: instance.name().unwrap_or_default(),

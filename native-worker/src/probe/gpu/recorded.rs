@@ -1,6 +1,6 @@
 //! Recorded answers of the driver's library.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub struct Recording {
     pub gpus: Vec<Gpu>,
     /// Readings of each GPU, by its place in `gpus`; the last is given again when there are no more.
     pub readings: Vec<Vec<Reading>>,
+    /// Bytes in use of MIG instances, by their names.
+    pub instances_used: BTreeMap<String, u64>,
     /// What each call for Xids gives; nothing when there are no more.
     pub xids: VecDeque<Vec<Xid>>,
 }
@@ -83,6 +85,11 @@ impl GpuLibrary for Recorded {
             .ok_or_else(|| GpuError::Broken(format!("GPU {index} has no recorded readings")))
     }
 
+    fn instance_memory_used(&mut self, _index: u32, uuid: &str) -> Result<u64, GpuError> {
+        let used = self.recording.instances_used.get(uuid).copied();
+        used.ok_or_else(|| GpuError::Broken(format!("there is no recorded instance {uuid}")))
+    }
+
     fn xids(&mut self, _wait: Duration) -> Vec<Xid> {
         self.recording.xids.pop_front().unwrap_or_default()
     }
@@ -99,6 +106,7 @@ mod tests {
             gpus: vec![Gpu { index: 3, uuid: "GPU-a".into(), ..Gpu::default() }],
             readings: vec![vec![reading(10), reading(90)]],
             xids: [vec![], vec![Xid { uuid: "GPU-a".into(), code: Some(79) }]].into(),
+            ..Recording::default()
         }
     }
 
