@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(of_others("who was ended by signal x"), None);
         let all =
             of_others("Ranks 0-7 exited with code 1. The last lines of rank 0: no disk").expect("an end");
-        assert_eq!((all.origin.rank, all.code), (Some(0), 1));
+        assert_eq!((all.origin.rank, all.code), (Some(0), Some(1)));
         assert_eq!(of_others("the container exited with code 1"), None);
     }
 }
