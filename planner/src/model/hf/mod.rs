@@ -255,14 +255,13 @@ fn read_as(reader: &mut Reader, name: &str, plain: &str) -> Option<Architecture>
     Some(architecture)
 }
 
-/// Puts what parts of a config.json say of themselves (`attn_config`, `ffn_config`) beside the rest, where that says nothing of it.
+/// Where some decoders keep what their layers' halves are. What other parts say, such as an encoder's, is not of the decoder.
+const PARTS: &[&str] = &["attn_config", "attention_config", "ffn_config", "mlp_config", "moe_config"];
+
+/// Puts what these parts of a config.json say beside the rest, where that says nothing of it.
 fn lift(reader: &mut Reader) {
-    let parts: Vec<Map<String, Value>> = reader
-        .config
-        .iter()
-        .filter(|(key, _)| key.ends_with("_config") && *key != "quantization_config")
-        .filter_map(|(_, value)| value.as_object().cloned())
-        .collect();
+    let parts: Vec<Map<String, Value>> =
+        PARTS.iter().filter_map(|part| reader.config.get(*part)?.as_object().cloned()).collect();
     for (key, value) in parts.into_iter().flatten().filter(|(_, value)| value.is_number()) {
         reader.config.entry(key).or_insert(value);
     }

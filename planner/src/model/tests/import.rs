@@ -332,6 +332,11 @@ fn sizes_inside_parts_of_a_config_are_read() {
     let moe = architecture.moe.as_ref().unwrap();
     assert_eq!((moe.experts, moe.top_k, moe.ffn_hidden_size), (16, 4, 10_752));
     assert!(count(&architecture).0.abs_diff(131_596_523_520) < 1_000_000);
+    // What an encoder says is not the decoder's.
+    let mut seeing = config("dbrx-2");
+    seeing["vision_config"] = json!({"head_dim": 72, "num_key_value_heads": 16, "num_experts": 2});
+    let seen = import(seeing).architecture.unwrap();
+    assert_eq!(count(&seen), count(&architecture));
 }
 
 #[test]
