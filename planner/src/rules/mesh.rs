@@ -77,11 +77,10 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
     }
     // Its models of experts keep attention and routers whole on every tensor-parallel rank, alike only where all begin with the same weights.
     let mixture = shape.software.is_automodels() && shape.architecture.moe.is_some();
-    let rule = "a mixture is cut by expert parallelism, not by tensor parallelism (NeMo Automodel components/moe/parallelizer)";
+    let rule = "a mixture is split by ep, not by tp (NeMo Automodel moe/parallelizer)";
     broken.require(layout.tp == 1 || !mixture, "layout.tp", layout.tp, rule, || {
         format!(
-            "tp is {}, and NeMo Automodel leaves attention, routers and experts of a mixture whole on each of those ranks, and begins so with \
-             pretrained weights alone: say tp 1, and split experts with ep",
+            "tp is {}, and NeMo Automodel keeps attention and experts of a mixture whole on each of those ranks: say tp 1, and split experts with ep",
             layout.tp
         )
     });

@@ -159,7 +159,7 @@ fn recompute(text: &str) -> Result<RecomputeWords, String> {
     match words.modules().iter().find(|module| !RECOMPUTE_MODULES.contains(&module.as_str())) {
         None => Ok(words),
         Some(wrong) => Err(format!(
-            "recompute is none, full or modules such as core_attn+mlp, and `{}` is none of them; modules are {}",
+            "`{}` can't be recomputed; there are none, full and the modules {}",
             clip(wrong),
             RECOMPUTE_MODULES.join(", ")
         )),

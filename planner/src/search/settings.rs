@@ -95,45 +95,39 @@ impl Settings {
     }
 
     /// What sizes, schedule and recomputation do not tell of it, each with its name.
-    fn further(&self) -> Vec<(String, String)> {
+    fn further(&self) -> Vec<(&str, String)> {
+        let word = |is: bool, words: [&str; 2]| words[usize::from(is)].to_owned();
         let mut told = vec![
-            ("gpu".to_owned(), self.gpu.clone()),
-            ("nodes".to_owned(), self.nodes.to_string()),
-            ("runtime".to_owned(), self.runtime.name().to_owned()),
-            ("precision".to_owned(), self.precision.name().to_owned()),
-            ("stages".to_owned(), self.stages_in_words()),
-            ("sp".to_owned(), if self.sp { "on" } else { "off" }.to_owned()),
-            ("replicas".to_owned(), self.dp_replicate.to_string()),
-            (
-                "optimizer".to_owned(),
-                if self.distributed_optimizer { "distributed" } else { "whole" }.to_owned(),
-            ),
+            ("gpu", self.gpu.clone()),
+            ("nodes", self.nodes.to_string()),
+            ("runtime", self.runtime.name().to_owned()),
+            ("precision", self.precision.name().to_owned()),
+            ("stages", self.stages_in_words()),
+            ("sp", word(self.sp, ["off", "on"])),
+            ("replicas", self.dp_replicate.to_string()),
+            ("optimizer", word(self.distributed_optimizer, ["whole", "distributed"])),
+            ("fsdp", self.fsdp_strategy.map_or(String::new(), |strategy| strategy.name().to_owned())),
         ];
-        told.extend(self.fsdp_strategy.map(|strategy| ("fsdp".to_owned(), strategy.name().to_owned())));
-        told.extend(self.settings.iter().map(|(path, value)| {
-            (path.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-        }));
+        for (path, value) in &self.settings {
+            told.push((path, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+        }
         told
     }
 
-    /// By what plans differ besides sizes, schedule and recomputation: a name, and what each of them has.
+    /// By what plans of one search differ besides sizes, schedule and recomputation: a name, and what each of them has.
     pub fn apart(plans: &[&Settings]) -> Vec<(String, Vec<String>)> {
-        let told: Vec<BTreeMap<String, String>> =
-            plans.iter().map(|plan| plan.further().into_iter().collect()).collect();
-        let mut names: Vec<String> = Vec::new();
-        for (name, _) in plans.iter().flat_map(|plan| plan.further()) {
-            if !names.contains(&name) {
-                names.push(name);
+        let told: Vec<Vec<(&str, String)>> = plans.iter().map(|plan| plan.further()).collect();
+        let mut found = Vec::new();
+        for (name, first) in told.first().into_iter().flatten() {
+            let of = |plan: &Vec<(&str, String)>| {
+                plan.iter().find(|(one, _)| one == name).map_or(String::new(), |(_, value)| value.clone())
+            };
+            let values: Vec<String> = told.iter().map(of).collect();
+            if values.iter().any(|value| value != first) {
+                found.push(((*name).to_owned(), values));
             }
         }
-        let each = |name: String| {
-            let values: Vec<String> = told
-                .iter()
-                .map(|plan| plan.get(&name).cloned().unwrap_or_else(|| "as in the plan".to_owned()))
-                .collect();
-            values.windows(2).any(|two| two[0] != two[1]).then_some((name, values))
-        };
-        names.into_iter().filter_map(each).collect()
+        found
     }
 
     /// `file` with these settings. What only fitted the old layout goes back to its default.

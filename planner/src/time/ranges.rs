@@ -42,10 +42,9 @@ impl Said {
 
 /// Whether steps of the plan's model were measured on its GPU, with its software.
 fn is_measured(plan: &Plan) -> bool {
-    let name = class_of(plan);
-    let runs = ranges().like(&name).flat_map(|class| &class.runs);
-    let mut of_gpu = runs.filter(|runs| runs.gpu == plan.cluster.gpu.id);
-    of_gpu.any(|runs| runs.models.contains(&sizes(&plan.model)))
+    let model = sizes(&plan.model);
+    let like = |runs: &Runs| runs.gpu == plan.cluster.gpu.id && runs.models.contains(&model);
+    ranges().has(&class_of(plan), &like)
 }
 
 /// By what a model is known again, whoever names it: layers, hidden size, routed experts.
@@ -120,10 +119,15 @@ pub struct Ranges {
 
 impl Ranges {
     /// The class of a name, and behind one of another network the same on the GPUs' own.
-    pub fn like(&self, name: &str) -> impl Iterator<Item = &RunClass> {
+    pub fn like(&self, name: &str) -> [Option<&RunClass>; 2] {
         let usual = name.strip_suffix(ELSEWHERE);
         let class = |name: &str| self.classes.iter().find(|class| class.name == name);
-        [class(name), usual.and_then(class)].into_iter().flatten()
+        [class(name), usual.and_then(class)]
+    }
+
+    /// Whether one of these has such runs.
+    pub(super) fn has(&self, name: &str, like: &dyn Fn(&Runs) -> bool) -> bool {
+        self.like(name).into_iter().flatten().any(|class| class.runs.iter().any(like))
     }
 }
 

@@ -65,8 +65,7 @@ fn spread_as(
     findings: &mut Vec<Finding>,
 ) -> Spread {
     let (gpu, name) = (plan.cluster.gpu, class_of(plan));
-    let measured =
-        |like: &dyn Fn(&Runs) -> bool| ranges().like(&name).flat_map(|class| &class.runs).any(like);
+    let measured = |like: &dyn Fn(&Runs) -> bool| ranges().has(&name, like);
     let of_gpu = measured(&|runs| runs.gpu == gpu.id);
     let of_generation = measured(&|runs| generation(&runs.gpu) == Some(gpu.generation));
     let (mut half, of_network) = ends(&name, said).unwrap_or(([ASSUMED; 2], false));
@@ -158,13 +157,13 @@ fn ends(name: &str, said: Said) -> Option<(Ends, bool)> {
         of.filter_map(|class| class.ends(said)).reduce(wider)
     };
     // On other networks, of which there are few runs, a range is no narrower than on the GPUs' own.
-    let own = ranges()
-        .like(name)
-        .filter_map(|class| {
-            let ends = less().find_map(|said| class.ends(said))?;
-            Some((ends, class.name.ends_with(ELSEWHERE)))
-        })
-        .reduce(|one, other| (wider(one.0, other.0), one.1 || other.1));
+    let mut own: Option<(Ends, bool)> = None;
+    for class in ranges().like(name).into_iter().flatten() {
+        if let Some(ends) = less().find_map(|said| class.ends(said)) {
+            let (known, elsewhere) = own.unwrap_or_default();
+            own = Some((wider(known, ends), elsewhere || class.name.ends_with(ELSEWHERE)));
+        }
+    }
     let others = || less().find_map(like).or_else(|| like(Said::Own)).map(|ends| (ends, false));
     own.or_else(others)
 }

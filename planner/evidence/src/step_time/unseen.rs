@@ -360,7 +360,12 @@ fn hold_sources(rows: &[Row], classes: &mut [RunClass]) {
 /// How much wider a row's likely range is by assumption than its class's, below and above.
 fn besides(row: &Row) -> Ends {
     let said = if row.left_out == LeftOut::Half { row.said } else { row.said.max(Said::Own) };
-    let ends = ranges().like(&row.class).find_map(|class| class.ends(said)).unwrap_or(row.half);
+    let ends = ranges()
+        .like(&row.class)
+        .into_iter()
+        .flatten()
+        .find_map(|class| class.ends(said))
+        .unwrap_or(row.half);
     [0, 1].map(|end| (row.half[end] - ends[end]).max(0.0))
 }
 

@@ -291,7 +291,7 @@ fn unread_experts(reader: &mut Reader, architecture: &Architecture) {
         return;
     };
     let message = format!(
-        "`{key}` is {}, and models of this model_type have no experts: it is planned as a dense model. If it has experts, its model_type is another one",
+        "`{key}` is {}, and models of this model_type have no experts: it is planned without",
         reader.config[&key]
     );
     let value = short_value(&reader.config[&key]);

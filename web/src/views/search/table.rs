@@ -1,6 +1,5 @@
 //! The ranked plans, each one click from being the plan.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leptos::prelude::*;
@@ -87,7 +86,7 @@ pub fn Rows(
                     let heading = Line::heading().head(sentence(&said)).over(columns.len()).class("word");
                     lines.push(heading.hook(testid::SEARCH_TIGHT, String::new()));
                 }
-                let of = |row: &Row| besides.get(&row.place).map(String::as_str);
+                let of = |row: &Row| besides.get((row.place as usize).wrapping_sub(1)).cloned();
                 lines.extend(rows.iter().map(|row| line(row.clone(), several, of(row), priced, take)));
             }
             Lines::of(columns, lines)
@@ -149,21 +148,23 @@ pub fn Rows(
     }
 }
 
-/// What the other columns do not tell of rows that differ by it, by their places; none where nothing does.
-fn besides(rows: &[Row]) -> BTreeMap<u64, String> {
+/// What the other columns do not tell of rows that differ by it, in their order; none where nothing does.
+fn besides(rows: &[Row]) -> Vec<String> {
     let plans: Vec<&Settings> = rows.iter().map(|row| &row.settings).collect();
-    let mut apart = Settings::apart(&plans);
-    // Those stand in a column of their own.
-    apart.retain(|(name, _)| !["gpu", "nodes", "runtime", "fsdp"].contains(&name.as_str()));
-    let said = |place: usize| {
-        let words: Vec<String> =
-            apart.iter().map(|(name, values)| format!("{name} {}", values[place])).collect();
-        words.join(", ")
-    };
-    match apart.is_empty() {
-        true => BTreeMap::new(),
-        false => rows.iter().enumerate().map(|(place, row)| (row.place, said(place))).collect(),
+    let mut said = Vec::new();
+    for (name, values) in Settings::apart(&plans) {
+        // Those stand in a column of their own.
+        if !matches!(name.as_str(), "gpu" | "nodes" | "runtime" | "fsdp") {
+            said.resize(rows.len(), String::new());
+            for (said, value) in said.iter_mut().zip(values) {
+                said.push_str(if said.is_empty() { "" } else { ", " });
+                said.push_str(&name);
+                said.push(' ');
+                said.push_str(&value);
+            }
+        }
     }
+    said
 }
 
 /// The columns; where rows are on several clusters, differ by something else, and where GPU hours have a price, one more.
@@ -176,7 +177,7 @@ fn columns(several: bool, besides: bool, priced: bool) -> Vec<Column> {
     columns
 }
 
-fn line(row: Row, several: bool, besides: Option<&str>, priced: bool, take: Callback<Row>) -> Line {
+fn line(row: Row, several: bool, besides: Option<String>, priced: bool, take: Callback<Row>) -> Line {
     let chosen = &row.settings;
     let step = format::three(row.step_seconds);
     let step = if row.simulated { step } else { format!("about {step}") };
@@ -204,7 +205,7 @@ fn line(row: Row, several: bool, besides: Option<&str>, priced: bool, take: Call
         line = line.text(format!("{gpus} x {}, {}{strategy}", chosen.gpu, chosen.runtime.name()));
     }
     if let Some(besides) = besides {
-        line = line.text(besides.to_owned());
+        line = line.text(besides);
     }
     if priced {
         line = line.number_or(row.cost, &format::three, "-");

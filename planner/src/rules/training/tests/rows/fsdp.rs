@@ -200,7 +200,7 @@ pub(super) const FSDP: &[Row] = &[
         "minimax-m2",
         r#"{"runtime":"fsdp2","software":{"framework":"automodel 0.7"},"layout":{"tp":2}}"#,
         "layout.tp",
-        "a mixture is cut by expert parallelism",
+        "a mixture is split by ep",
     ),
     (
         "llama-3-8b",
