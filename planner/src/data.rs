@@ -22,11 +22,13 @@ pub(crate) enum File {
     Releases,
     /// What recipe files of NeMo Automodel set.
     Automodel,
+    /// What NeMo's performance recipes set.
+    Nemo,
 }
 
 /// The texts, in the order of `File`.
 #[cfg(feature = "data")]
-const TEXTS: [&str; 9] = [
+const TEXTS: [&str; 10] = [
     include_str!("model/catalogue.json"),
     include_str!("model/hf/families.txt"),
     include_str!("model/hf/classes.txt"),
@@ -36,6 +38,7 @@ const TEXTS: [&str; 9] = [
     include_str!("time/ranges.json"),
     include_str!("recipes/bridge.txt"),
     include_str!("recipes/automodel.txt"),
+    include_str!("recipes/nemo.txt"),
 ];
 
 #[cfg(not(feature = "data"))]
@@ -76,9 +79,9 @@ mod tests {
         assert!(begin(File::Gpus).contains("\"h100-sxm\""));
         assert!(begin(File::Constants).contains("\"profiles\""));
         assert!(begin(File::Ranges).contains("\"other_gpu\""));
-        for file in [File::Families, File::Classes, File::Releases, File::Automodel] {
+        for file in [File::Families, File::Classes, File::Releases, File::Automodel, File::Nemo] {
             assert!(!begin(file).starts_with(['{', '[']), "{file:?}");
         }
-        assert_eq!(texts().len(), File::Automodel as usize + 1);
+        assert_eq!(texts().len(), File::Nemo as usize + 1);
     }
 }

@@ -107,8 +107,9 @@ impl Product {
     /// The runtimes that it trains with.
     pub const fn runtimes(self) -> &'static [Runtime] {
         match self {
-            Product::MegatronLm | Product::Bridge => &[Runtime::Megatron, Runtime::MegatronFsdp],
-            Product::Nemo => &[Runtime::Megatron],
+            Product::MegatronLm | Product::Bridge | Product::Nemo => {
+                &[Runtime::Megatron, Runtime::MegatronFsdp]
+            }
             Product::Automodel => &[Runtime::Fsdp2, Runtime::MegatronFsdp],
             Product::Torchtitan => &[Runtime::Fsdp2],
             Product::Worker => &[Runtime::Native, Runtime::Fsdp2, Runtime::MegatronFsdp],
@@ -130,7 +131,7 @@ impl Product {
                 "26.08", "26.06.01", "26.06", "26.04.01", "26.04", "26.02.01", "26.02", "25.11", "25.09",
                 "0.6",
             ],
-            Product::Nemo => &["25.04", "25.02", "24.12", "24.07", "24.03"],
+            Product::Nemo => &["25.07", "25.04", "25.02", "24.12", "24.07", "24.03"],
             Product::Automodel => &["0.7"],
             Product::Torchtitan => &["0.3", "0.2", "main"],
             Product::Worker => &["0.1"],

@@ -60,6 +60,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("nanotron_ultrascale_bench", include_str!("evidence/nanotron_ultrascale_bench.json")),
     ("narayanan_2021", include_str!("evidence/narayanan_2021.json")),
     ("nemo_2024", include_str!("evidence/nemo_2024.json")),
+    ("nemo_2025", include_str!("evidence/nemo_2025.json")),
     ("nemo_dgxc_2025", include_str!("evidence/nemo_dgxc_2025.json")),
     ("nemo_h100_scaling", include_str!("evidence/nemo_h100_scaling.json")),
     ("param_counts", include_str!("evidence/param_counts.json")),

@@ -35,7 +35,7 @@ mod tests {
     use crate::asked::{Detail, list, source};
     use crate::{BUNDLED, Dataset, plan_of, score};
 
-    const TABLES: [&str; 14] = [
+    const TABLES: [&str; 15] = [
         "automodel_h100",
         "bigscience_a100",
         "flagperf_megatron",
@@ -48,6 +48,7 @@ mod tests {
         "moe_parallel_folding",
         "narayanan_2021",
         "nemo_2024",
+        "nemo_2025",
         "nemo_dgxc_2025",
         "torchtitan_2024",
     ];
@@ -98,6 +99,13 @@ mod tests {
         let [steps, ranges] = scored("nemo_dgxc_2025", "as typed");
         assert!(steps.median_abs_err < 0.08 && steps.p90_abs_err < 0.15, "{steps:#?}");
         assert!(ranges.equal as f64 >= 0.85 * ranges.n as f64 && told_no(&steps) <= 3, "{steps:#?}");
+    }
+
+    #[test]
+    fn steps_of_nemo_on_blackwell_are_predicted() {
+        let [steps, ranges] = scored("nemo_2025", "as typed");
+        assert!(steps.median_abs_err < 0.08 && steps.p90_abs_err < 0.15, "{steps:#?}");
+        assert!(ranges.equal as f64 >= 0.85 * ranges.n as f64 && told_no(&steps) == 0, "{steps:#?}");
     }
 
     #[test]

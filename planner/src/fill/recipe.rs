@@ -59,7 +59,7 @@ impl Taken {
         };
         let recipe = match named.product {
             Product::Bridge => bridge::recipe(&wanted)?,
-            Product::Nemo => recipes::nemo(model, precision, named.release()),
+            Product::Nemo => recipes::nemo(model, &wanted, runtime == Runtime::MegatronFsdp),
             Product::Torchtitan => recipes::torchtitan(model, precision, among),
             Product::Automodel if !runtime.facts().flat_units => recipes::automodel(&wanted),
             Product::MegatronLm | Product::Automodel | Product::Worker => return None,
@@ -196,6 +196,7 @@ fn facts(recipe: &Recipe, moe: bool) -> Vec<Fact> {
         let value = match recomputed {
             Recomputed::Nothing => json!("none"),
             Recomputed::Full => json!("full"),
+            Recomputed::Block(layers) => json!(format!("full: {layers} layers")),
             Recomputed::Selective => json!("selective"),
             Recomputed::Modules(modules) => json!(format!("selective: {}", modules.join(", "))),
         };
@@ -307,11 +308,14 @@ fn put_recompute(file: &mut TrainingFile, recipe: &Recipe) -> bool {
     let (granularity, modules) = match &recipe.recompute {
         None => return false,
         Some(Recomputed::Nothing) => (Granularity::None, None),
-        Some(Recomputed::Full) => (Granularity::Full, None),
+        Some(Recomputed::Full | Recomputed::Block(_)) => (Granularity::Full, None),
         Some(Recomputed::Selective) => (Granularity::Selective, None),
         Some(Recomputed::Modules(modules)) => (Granularity::Selective, Some(modules.clone())),
     };
     let new = !said && put(&mut recompute.granularity, Some(granularity));
+    if let (true, Some(Recomputed::Block(layers))) = (new, &recipe.recompute) {
+        (recompute.method, recompute.num_layers) = (Some("block".to_owned()), Some(*layers));
+    }
     if new && modules.is_some() {
         recompute.modules = modules;
     }

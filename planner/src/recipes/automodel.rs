@@ -1,4 +1,16 @@
 //! What NeMo Automodel sets: by its recipe file for a model where there is one, else by its defaults.
+//!
+//! The table, `automodel.txt`, has what changes memory or time, by model, GPU, count and precision.
+//!
+//! Source: NVIDIA-NeMo/Automodel 36044ad3d139, examples/llm_benchmark: of a model's files on one GPU the one without quack, torchmm or
+//! torch in its name. A file's GPUs are benchmark.num_nodes or ci.nodes, of eight H100 or of four GB200 where its name says so. Left out are
+//! those of LoRA, those of llm_finetune, which say no GPU and train on short texts, and those with dispatcher `mok`, which no plan has.
+//! llm_pretrain's of Llama 3.1 70B recomputes as the benchmark's does.
+//!
+//! `= PRESET LAYERS HIDDEN EXPERTS`, then `GPU COUNT PRECISIONS LETTERS`. First what is recomputed: r whole layers, - nothing. Then
+//! d, h: DeepEP or HybridEP sends tokens (model.backend.dispatcher); b: the loss in bf16 (loss_fn.fp32_upcast), or of no logits
+//! (FusedLinearCrossEntropy); a: layers are gathered again for backward (reshard_after_forward); c: layers are compiled (enable_compile);
+//! e: gradients are reduced each micro batch (defer_fsdp_grad_sync).
 
 use std::sync::OnceLock;
 

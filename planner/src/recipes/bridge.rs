@@ -1,4 +1,21 @@
 //! The recipe of Megatron Bridge for a model, GPU, count, precision and release: the nearest where there is none.
+//!
+//! The table, `bridge.txt`, has what changes memory or time.
+//!
+//! Sources: NVIDIA-NeMo/Megatron-Bridge, scripts/performance/configs of the release's own tag: graphs, dispatcher, overlap, recomputation, layers
+//! on the host, 8-bit attention and output layer (25.11 v0.2.0, 26.02 v0.3.0, 26.02.01 v0.3.1, 26.04 v0.4.0, 26.06 v0.5.0, 26.06.01 and 26.08
+//! v0.5.1, which v0.6.0's perf_recipes repeat); of 26.04.01 on B200 and B300, whose published layouts are not those of v0.4.1, as on the day
+//! of its table (2026-05-27). Other models as on the day of a release: the middle of its month. Recipes and perf_recipes of 067f987df03b:
+//! gradients, optimizer, loss, capacity. Of several variants the newest.
+//!
+//! `= model layers hidden experts [precision:what]...`, what being gather16 for parameters that are gathered in 16 bits, or lastN for N last
+//! layers that stay in bf16 (perf_recipes/gpt_oss/common.py, perf_recipes/nemotronh/common.py); then lines of
+//! `GPU count precisions settings [release:settings]...`. The first settings hold from the first known release, later ones from their release
+//! on. Precisions: bf16, cs (fp8_current), sc (fp8_blockwise), mx (mxfp8), nv (nvfp4).
+//! Settings, `letters[:recomputed modules]`, or `letters:offloadN` for N layers whose activations wait on the host: graphs n none, s scoped,
+//! i iteration; dispatcher a all-to-all, f flex, neither where not known;
+//! e expert all-to-all hidden; gradients 2 or 4 bytes; p precision-aware optimizer, b that with bf16 moments, h that with fp16 masters too;
+//! n (not first) the loss kernel of Megatron-Core; c experts padded to 1.1 times the mean; d attention and o output layer in 8 bits.
 
 use std::sync::OnceLock;
 
@@ -34,6 +51,8 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
     let modules = if modules.starts_with(ON_HOST) { "" } else { modules };
     let flex = has('f');
     let low = wanted.precision != "bf16";
+    let of_model =
+        |what: &'static str| line.model.of(wanted.precision).find_map(|word| word.strip_prefix(what));
     Some(Recipe {
         name: line.name(wanted),
         source: SOURCE,
@@ -76,8 +95,8 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         moments: (same && (has('b') || has('h'))).then_some(Dtype::Bf16),
         masters: (same && has('h')).then_some(Dtype::Fp16),
         capacity: (same && has('c')).then_some(PADDED),
-        low_gather: low && gathers_low(line.model.preset, wanted.precision),
-        bf16_last: if same { bf16_last(line.model.preset, wanted.precision) } else { 0 },
+        low_gather: low && !WIDE_GATHERS.contains(&wanted.precision) && of_model(GATHERS_WIDE).is_none(),
+        bf16_last: of_model(BF16_LAST).filter(|_| same).and_then(|count| count.parse().ok()).unwrap_or(0),
         low_attention: low && has('d'),
         low_output: low && has('o'),
         offloaded_layers: offloaded_layers.unwrap_or(0),
@@ -86,21 +105,15 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
     })
 }
 
-/// Whether parameters are gathered in the layers' precision: by the mixed-precision recipes of 8 bits but those of blocks
-/// (`training/mixed_precision.py`), and not for gpt-oss-20b in MXFP8, whose recipe switches it off (`perf_recipes/gpt_oss/common.py`).
-fn gathers_low(preset: &str, precision: &str) -> bool {
-    !matches!((preset, precision), (_, "nv" | "sc") | ("gpt-oss-20b", "mx"))
-}
+/// Precisions whose parameters are gathered in 16 bits: 8 bits in blocks, and 4 bits (`training/mixed_precision.py`).
+const WIDE_GATHERS: [&str; 2] = ["sc", "nv"];
 
-/// Last layers that stay in bf16 (`perf_recipes/gpt_oss/common.py`, `perf_recipes/nemotronh/common.py`). Current scaling has none: what its
-/// mixed-precision recipe leaves in bf16 is switched off for performance (`_perf_precision`; `get_precision_config` of earlier releases).
-fn bf16_last(preset: &str, precision: &str) -> u64 {
-    match (preset, precision) {
-        ("gpt-oss-20b", "nv") => 4,
-        ("nemotron-3-super", "nv") => 14,
-        _ => 0,
-    }
-}
+/// A model's word for the same.
+const GATHERS_WIDE: &str = "gather16";
+
+/// A model's word for its last layers that stay in bf16, before their number. Current scaling has none: what its mixed-precision recipe leaves
+/// in bf16 is switched off for performance (`_perf_precision`; `get_precision_config` of earlier releases).
+const BF16_LAST: &str = "last";
 
 /// What stands before the number of layers whose activations wait on the host, in place of modules that are recomputed.
 const ON_HOST: &str = "offload";

@@ -125,6 +125,8 @@ pub enum Recomputed {
     Nothing,
     /// Whole layers.
     Full,
+    /// So many whole layers of each chunk.
+    Block(u64),
     /// What the framework's selective checkpoints recompute, without names.
     Selective,
     /// These modules.

@@ -11,6 +11,8 @@ pub(super) struct Model<'a> {
     pub(super) preset: &'a str,
     /// Layers, hidden size and routed experts.
     pub(super) sizes: [u64; 3],
+    /// What all its recipes of a precision set, `precision:what` each.
+    own: &'a str,
 }
 
 /// A line: a model on a number of GPUs in some precisions.
@@ -39,10 +41,17 @@ pub(super) fn read(text: &'static str) -> Vec<Line<'static>> {
 
 impl<'a> Model<'a> {
     fn read(named: &'a str) -> Option<Model<'a>> {
-        let mut words = named.split(' ');
+        let mut words = named.splitn(5, ' ');
         let preset = words.next()?;
         let mut size = || words.next().and_then(|word| word.parse().ok());
-        Some(Model { preset, sizes: [size()?, size()?, size()?] })
+        let sizes = [size()?, size()?, size()?];
+        Some(Model { preset, sizes, own: words.next().unwrap_or_default() })
+    }
+
+    /// What all its recipes of a precision set, without the precision.
+    pub(super) fn of(&self, precision: &str) -> impl Iterator<Item = &'a str> {
+        let words = self.own.split(' ');
+        words.filter_map(move |word| word.strip_prefix(precision).and_then(|what| what.strip_prefix(':')))
     }
 }
 
@@ -187,7 +196,11 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_catalogue() {
-        for line in [File::Releases, File::Automodel].into_iter().flat_map(|file| read(text(file))) {
+        let lines = |file| read(text(file)).into_iter();
+        // NeMo has recipes for models that the catalogue has not.
+        let known = |id: &str| presets().iter().any(|preset| preset.id == id);
+        let of_nemo = lines(File::Nemo).filter(|line| known(line.model.preset));
+        for line in lines(File::Releases).chain(lines(File::Automodel)).chain(of_nemo) {
             let preset = presets().iter().find(|preset| preset.id == line.model.preset).unwrap();
             let model = match &preset.hf_config {
                 Some(config) => import_hf(config).architecture.unwrap(),

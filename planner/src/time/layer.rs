@@ -513,17 +513,20 @@ impl Work<'_> {
         let one_way = if self.options.fused_dispatch {
             self.machine
                 .dispatch(split.ep_group, bytes, |places| split.choices.places(places, experts, top_k))
-        } else if self.options.gathers_tokens {
-            self.machine.gather(split.ep_group, bytes * split.ep)
         } else {
             self.machine.all_to_all(split.ep_group, bytes * top_k)
         };
+        let one_way = split.imbalance * one_way;
+        // What every rank gets does not depend on who is busiest. No measured step gathers tokens: where that is less than an all-to-all, as for many
+        // experts of a token over several nodes, it is not taken to be quicker.
+        let one_way = match self.options.gathers_tokens {
+            true => one_way.max(self.machine.gather(split.ep_group, bytes * split.ep)),
+            false => one_way,
+        };
         let exposed = if self.options.overlap_ep { self.machine.of(ConstantRole::ExposedEp) } else { 1.0 };
-        // What every rank gets does not depend on who is busiest.
-        let most = if self.options.gathers_tokens { 1.0 } else { split.imbalance };
         let tensor = self.machine.gather(split.etp_group, 2.0 * here * width);
-        both.forward.ep += exposed * 2.0 * (one_way * most + tensor);
-        both.backward.ep += exposed * 2.0 * (one_way * most + tensor);
+        both.forward.ep += exposed * 2.0 * (one_way + tensor);
+        both.backward.ep += exposed * 2.0 * (one_way + tensor);
         let mut beside = Both::default();
         if let Some(shared) = shared {
             beside = self.matrices(kind, |matrix| matrix.module == Module::SharedExpert);

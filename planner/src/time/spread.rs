@@ -68,7 +68,8 @@ fn spread_as(
     let measured = |like: &dyn Fn(&Runs) -> bool| ranges().has(&name, like);
     let of_gpu = measured(&|runs| runs.gpu == gpu.id);
     let of_generation = measured(&|runs| generation(&runs.gpu) == Some(gpu.generation));
-    let (mut half, of_network) = ends(&name, said).unwrap_or(([ASSUMED; 2], false));
+    let [own, elsewhere] = ends(&name, said);
+    let mut half = own.or(elsewhere).unwrap_or([ASSUMED; 2]);
     let mut note = |field: &str, value: serde_json::Value, why: String| {
         findings.push(Finding::info(field, value, why).rule("time model"));
     };
@@ -116,6 +117,21 @@ fn spread_as(
             format!("{} has no links of its own: 32 GB/s of PCIe 4.0 are assumed inside a node", gpu.title);
         note("cluster.gpu", gpu.id.into(), why);
     }
+    if is_elsewhere(plan) && (own.is_some() || elsewhere.is_none()) {
+        let by_network = half.map(|end| end + exposed_share(step) * OTHER_NETWORK);
+        // Runs on other networks, of which there are few, had such a network's part in how far they were off.
+        let others = elsewhere.unwrap_or_default();
+        if wider(half, others) != wider(by_network, others) {
+            let why = format!(
+                "{} had {} Gbit/s for each {}: the likely range is wider by what is communicated",
+                if elsewhere.is_some() { "most measured steps" } else { "measured steps" },
+                gpu.nic_gbps,
+                gpu.title
+            );
+            note("cluster.nic_gbps", plan.cluster.nic_gbps.into(), why);
+        }
+        half = wider(by_network, others);
+    }
     if let Some((largest, doublings)) = beyond(&name, plan.world_size()) {
         half = half.map(|end| end + DOUBLING * doublings);
         let why = format!(
@@ -125,16 +141,6 @@ fn spread_as(
             thousands(plan.world_size())
         );
         note("cluster.nodes", plan.cluster.nodes.into(), why);
-    }
-    // Runs on other networks, where the range stands on some, were off by what a network does, too.
-    let network = if is_elsewhere(plan) && !of_network { exposed_share(step) * OTHER_NETWORK } else { 0.0 };
-    if network > 0.0 {
-        half = half.map(|end| end + network);
-        let why = format!(
-            "measured steps had {} Gbit/s for each {}: the likely range is wider by what is communicated",
-            gpu.nic_gbps, gpu.title
-        );
-        note("cluster.nic_gbps", plan.cluster.nic_gbps.into(), why);
     }
     // Rings of neighbours hardly leave a leaf switch, and others do at every hop: the step is that of the latter.
     let below = if plan.cluster.nodes > 1 {
@@ -146,9 +152,9 @@ fn spread_as(
     Spread { half: [half[0] + below, half[1] + busier], nearest: Some(nearest(&name, gpu.id)) }
 }
 
-/// The ends of a class where so much is said, its own or the widest of what is known of its software, and whether they stand on runs on
-/// other networks than their GPUs'.
-fn ends(name: &str, said: Said) -> Option<(Ends, bool)> {
+/// The ends of a class where so much is said: those of runs on their GPUs' networks, or the widest of what is known of its software, and
+/// those of runs on other networks.
+fn ends(name: &str, said: Said) -> [Option<Ends>; 2] {
     // Of what is said less the range is no narrower.
     let less =
         || [Said::Known, Said::Own, Said::Others, Said::Nothing].into_iter().skip_while(|one| *one != said);
@@ -156,16 +162,14 @@ fn ends(name: &str, said: Said) -> Option<(Ends, bool)> {
         let of = ranges().classes.iter().filter(|class| software(&class.name) == software(name));
         of.filter_map(|class| class.ends(said)).reduce(wider)
     };
-    // On other networks, of which there are few runs, a range is no narrower than on the GPUs' own.
-    let mut own: Option<(Ends, bool)> = None;
+    let mut found = [None; 2];
     for class in ranges().like(name).into_iter().flatten() {
-        if let Some(ends) = less().find_map(|said| class.ends(said)) {
-            let (known, elsewhere) = own.unwrap_or_default();
-            own = Some((wider(known, ends), elsewhere || class.name.ends_with(ELSEWHERE)));
-        }
+        found[usize::from(class.name.ends_with(ELSEWHERE))] = less().find_map(|said| class.ends(said));
     }
-    let others = || less().find_map(like).or_else(|| like(Said::Own)).map(|ends| (ends, false));
-    own.or_else(others)
+    if found == [None; 2] {
+        found[0] = less().find_map(like).or_else(|| like(Said::Own));
+    }
+    found
 }
 
 fn generation(id: &str) -> Option<Generation> {
@@ -343,6 +347,30 @@ mod tests {
         }
         let (_, said) = at("h100-sxm", "megatron", "llama-3-8b", 2048);
         insta::assert_snapshot!(said[0], @"no measured step of dense models with such software had more than 8,192 GPUs, and this plan has 16,384: the likely range is wider");
+    }
+
+    #[test]
+    fn on_another_network_a_range_is_no_narrower_than_on_the_gpus_own() {
+        for (gpu, runtime, preset) in [
+            ("h100-sxm", "megatron", "llama-3-8b"),
+            ("h100-sxm", "fsdp2", "llama-3-8b"),
+            ("a100-80gb-sxm", "fsdp2", "llama-3-8b"),
+            ("a100-80gb-sxm", "megatron", "gpt-3-175b"),
+            ("b200", "megatron", "qwen3-30b-a3b"),
+        ] {
+            let half = |nic_gbps: Option<u64>| {
+                let file = json!({"version": 1, "model": {"preset": preset}, "runtime": runtime,
+                    "cluster": {"gpu": gpu, "nodes": 16, "nic_gbps": nic_gbps}, "training": {"global_batch_size": 128}});
+                let time = estimate(&parse_plan(&file.to_string()).unwrap()).time.unwrap();
+                time.interval_seconds.map(|end| libm::log(end / time.step_seconds).abs())
+            };
+            let known = half(None);
+            for nic_gbps in [50, 100, 1600] {
+                let found = half(Some(nic_gbps));
+                let no_narrower = found.iter().zip(known).all(|(found, known)| *found > known - 1e-9);
+                assert!(no_narrower, "{gpu} {runtime} {preset} at {nic_gbps}: {found:?} {known:?}");
+            }
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ const NAMED: &[Detail] = &[Detail::Typed, Detail::Unnamed, Detail::Run];
 const PROFILED: &[Detail] = &[Detail::Typed, Detail::Run];
 
 /// The sources, by name.
-pub(super) const SOURCES: [Source; 27] = [
+pub(super) const SOURCES: [Source; 28] = [
     // Too few of each kind of model to say how far off others are, on kernels of which no other row says anything.
     Source {
         name: "automodel_h100",
@@ -197,6 +197,14 @@ pub(super) const SOURCES: [Source; 27] = [
         read: tables::asked,
     },
     Source { name: "nemo_2024", details: NAMED, fitted: false, stands: true, read: tables::asked },
+    // A row prints no more than what is typed.
+    Source {
+        name: "nemo_2025",
+        details: &[Detail::Typed, Detail::OthersRecipe, Detail::Unnamed],
+        fitted: false,
+        stands: true,
+        read: tables::asked,
+    },
     Source { name: "nemo_dgxc_2025", details: NAMED, fitted: false, stands: true, read: tables::asked },
     // A row prints no more than what is typed.
     Source {
