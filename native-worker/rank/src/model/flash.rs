@@ -261,33 +261,44 @@ impl Given {
 
     /// The same by a mask over the whole sequence, as it is without such a kernel, of values of this type.
     fn by_mask(&self, kind: Kind) -> anyhow::Result<[Tensor; 4]> {
-        let own = |tensor: &Tensor| tensor.f_to_kind(kind)?.f_detach()?.f_set_requires_grad(true);
-        let (query, key, value) = (own(&self.query)?, own(&self.key)?, own(&self.value)?);
-        let (half, device) = (query.size()[0] / 2, query.device());
+        let (half, device) = (self.query.size()[0] / 2, self.query.device());
         let places: Vec<i64> = self.starts.0.iter().flat_map(|start| *start..start + half).collect();
         let places = Tensor::f_from_slice(&places)?.f_to_device(device)?.f_unsqueeze(1)?;
-        let all = Tensor::f_arange(key.size()[0], (Kind::Int64, device))?.f_unsqueeze(0)?;
+        let all = Tensor::f_arange(self.key.size()[0], (Kind::Int64, device))?.f_unsqueeze(0)?;
         let seen = all.f_le_tensor(&places)?;
-        let output = with_grad(|| -> anyhow::Result<Tensor> {
-            let first = |heads: &Tensor| heads.f_permute([1, 2, 0, 3]);
-            let heads = Tensor::f_scaled_dot_product_attention(
-                &first(&query)?,
-                &first(&key)?,
-                &first(&value)?,
-                Some(&seen),
-                0.0,
-                false,
-                self.scale,
-                true,
-            )?;
-            tokens_first(&heads)
-        })?;
-        let gradient = self.gradient.f_to_kind(kind)?;
-        let mut found =
-            sys::gradients(&[&output], &[&gradient], &[&query, &key, &value])?.into_iter().flatten();
-        let mut next = || found.next().context("a gradient that libtorch does not make");
-        Ok([output.f_detach()?, next()?, next()?, next()?])
+        by_mask([&self.query, &self.key, &self.value], &seen, &self.gradient, self.scale, kind)
     }
+}
+
+/// What queries see of keys and values by a mask, and the gradients of all three, of values of this type. All are `[s, b, heads, d]`.
+pub(super) fn by_mask(
+    heads: [&Tensor; 3],
+    seen: &Tensor,
+    gradient: &Tensor,
+    scale: Option<f64>,
+    kind: Kind,
+) -> anyhow::Result<[Tensor; 4]> {
+    let own = |tensor: &Tensor| tensor.f_to_kind(kind)?.f_detach()?.f_set_requires_grad(true);
+    let (query, key, value) = (own(heads[0])?, own(heads[1])?, own(heads[2])?);
+    let output = with_grad(|| -> anyhow::Result<Tensor> {
+        let first = |heads: &Tensor| heads.f_permute([1, 2, 0, 3]);
+        let [query, key, value] = [first(&query)?, first(&key)?, first(&value)?];
+        let heads = Tensor::f_scaled_dot_product_attention(
+            &query,
+            &key,
+            &value,
+            Some(seen),
+            0.0,
+            false,
+            scale,
+            true,
+        )?;
+        tokens_first(&heads)
+    })?;
+    let gradient = gradient.f_to_kind(kind)?;
+    let mut found = sys::gradients(&[&output], &[&gradient], &[&query, &key, &value])?.into_iter().flatten();
+    let mut next = || found.next().context("a gradient that libtorch does not make");
+    Ok([output.f_detach()?, next()?, next()?, next()?])
 }
 
 /// What the kernel of a device makes of a small sequence of heads of this width, and what it should make.

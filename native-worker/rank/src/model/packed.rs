@@ -2,11 +2,11 @@
 //! of each token's scores, so that no score is made again for backward. On a GPU it is one call for all documents of all sequences,
 //! which is given where each begins; the CPU's kernel is called for each. No mask is made in either.
 
-use anyhow::{Context, ensure};
-use tch::{Device, Kind, Tensor, with_grad};
+use anyhow::ensure;
+use tch::{Device, Kind, Tensor};
 
 use super::documents::Documents;
-use super::flash::{self, BOUND, heads_first, piece_backward, piece_forward, tokens_first};
+use super::flash::{self, BOUND, heads_first, piece_backward, piece_forward};
 use crate::proven::{Tried, Ways, is_proven, numbers};
 use crate::sys;
 
@@ -214,35 +214,15 @@ impl Given {
 
     /// The same by a mask over whole sequences, of values of this type.
     fn by_mask(&self, kind: Kind) -> anyhow::Result<[Tensor; 4]> {
-        let own = |tensor: &Tensor| tensor.f_to_kind(kind)?.f_detach()?.f_set_requires_grad(true);
-        let (query, key, value) = (own(&self.query)?, own(&self.key)?, own(&self.value)?);
-        let (tokens, device) = (query.size()[0], query.device());
-        let mut seen = Tensor::f_zeros([query.size()[1], 1, tokens, tokens], (Kind::Bool, Device::Cpu))?;
-        for Document { sequence, start, length } in each(&self.documents, &query) {
+        let size = self.query.size();
+        let seen = Tensor::f_zeros([size[1], 1, size[0], size[0]], (Kind::Bool, Device::Cpu))?;
+        for Document { sequence, start, length } in each(&self.documents, &self.query) {
             let own = Tensor::f_ones([length, length], (Kind::Bool, Device::Cpu))?.f_tril(0)?;
             let of_sequence = seen.f_narrow(0, sequence, 1)?;
             of_sequence.f_narrow(2, start, length)?.f_narrow(3, start, length)?.f_copy_(&own)?;
         }
-        seen = seen.f_to_device(device)?;
-        let output = with_grad(|| -> anyhow::Result<Tensor> {
-            let first = |heads: &Tensor| heads.f_permute([1, 2, 0, 3]);
-            let heads = Tensor::f_scaled_dot_product_attention(
-                &first(&query)?,
-                &first(&key)?,
-                &first(&value)?,
-                Some(&seen),
-                0.0,
-                false,
-                self.scale,
-                true,
-            )?;
-            tokens_first(&heads)
-        })?;
-        let gradient = self.gradient.f_to_kind(kind)?;
-        let mut found =
-            sys::gradients(&[&output], &[&gradient], &[&query, &key, &value])?.into_iter().flatten();
-        let mut next = || found.next().context("a gradient that libtorch does not make");
-        Ok([output.f_detach()?, next()?, next()?, next()?])
+        let seen = seen.f_to_device(self.query.device())?;
+        flash::by_mask([&self.query, &self.key, &self.value], &seen, &self.gradient, self.scale, kind)
     }
 }
 
