@@ -7,7 +7,7 @@ use batch::launch::{Body, Mode};
 use system_tests::slurm::{Slurm, succeeded};
 use system_tests::wait::{Attempt, LONG, until};
 
-use super::payloads::Job;
+use super::stand_ins::Job;
 
 /// A stand-in saves and resumes as Megatron Bridge does; its second attempt goes on, and the next job begins anew.
 #[tokio::test]

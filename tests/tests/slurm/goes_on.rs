@@ -12,7 +12,7 @@ use batch::launch::{Body, GpuRequest, Mode};
 use system_tests::slurm::{NODES, PREEMPTION, Slurm, succeeded};
 use system_tests::wait::{Attempt, LONG, until};
 
-use super::payloads::Job;
+use super::stand_ins::Job;
 
 /// Steps of a run, and between checkpoints.
 const STEPS: u64 = 30;

@@ -10,6 +10,7 @@ mod payloads;
 mod recover;
 mod resumes;
 mod site;
+mod stand_ins;
 mod test_only;
 mod time_limit;
 mod worker;

@@ -8,7 +8,7 @@ use system_tests::run_folder::{all_records, ended, log_of, only_run};
 use system_tests::slurm::succeeded;
 use system_tests::wait::{Attempt, LONG, until};
 
-use super::{payloads, worker};
+use super::{stand_ins, worker};
 
 #[tokio::test]
 async fn the_signal_before_the_limit_ends_ranks_cleanly_and_the_limit_ends_whatever_is_left() -> Result<()> {
@@ -17,14 +17,14 @@ async fn the_signal_before_the_limit_ends_ranks_cleanly_and_the_limit_ends_whate
     let signalled = worker::Job::new("signal", worker::MANY_STEPS, &[shares, limits].concat())?;
     let signalled_number = signalled.submit(&[])?;
 
-    let mut endless = payloads::Job::new("time-limit", Mode::Srun, Body::Torchtitan)?;
+    let mut endless = stand_ins::Job::new("time-limit", Mode::Srun, Body::Torchtitan)?;
     endless.variables.push(("STUB_SECONDS", "600"));
     endless.site.gpus = GpuRequest::Nothing;
     endless.site.exclusive = Some(false);
     let number = endless.submit()?;
     until("training processes", LONG, async || {
         let calls = endless.stubs.calls()?;
-        let started = payloads::ranks(&calls, false);
+        let started = stand_ins::ranks(&calls, false);
         Ok(started.map_or_else(|error| Attempt::NotYet(format!("{error:#}")), |_| Attempt::Ready(())))
     })
     .await?;
