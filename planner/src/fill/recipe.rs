@@ -59,7 +59,7 @@ impl Taken {
         };
         let recipe = match named.product {
             Product::Bridge => bridge::recipe(&wanted)?,
-            Product::Nemo => recipes::nemo(model, &wanted, runtime == Runtime::MegatronFsdp),
+            Product::Nemo => recipes::nemo(model, &wanted, runtime.facts().flat_units),
             Product::Torchtitan => recipes::torchtitan(model, precision, among),
             Product::Automodel if !runtime.facts().flat_units => recipes::automodel(&wanted),
             Product::MegatronLm | Product::Automodel | Product::Worker => return None,

@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use batch::launch::{Body, Container, Environment, Mode, Task};
 use serde_json::json;
 use system_tests::programs::system_program;
 use system_tests::slurm::stubs::Call;
-use system_tests::slurm::{GPUS_PER_NODE, HALVES, NODES, Slurm, succeeded};
+use system_tests::slurm::{GPUS_PER_NODE, HALVES, NODES, succeeded};
 use system_tests::wait::LONG;
 
 use super::stand_ins::{Job, RANKS, calls_of, ranks};

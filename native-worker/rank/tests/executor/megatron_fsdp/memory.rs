@@ -3,7 +3,7 @@
 use super::cases::{CASES, Case};
 use super::{plans, resolved};
 use crate::fsdp2::cases::Model;
-use crate::fsdp2::memory::{make_large, near};
+use crate::fsdp2::memory::{is_near, make_large};
 use crate::fsdp2::moments::are_the_planners;
 use crate::harness::{Run, set};
 
@@ -25,9 +25,12 @@ fn bytes_are_predicted() {
                         [class.weights_bytes, class.gradients_bytes, class.optimizer_bytes],
                         "rank {rank} of {world}, {dtype}, {case:?}"
                     );
-                    let off = class.peak_allocated_bytes as f64 / found.peak_allocated_bytes as f64 - 1.0;
-                    let range = near(case.model);
-                    assert!(range.contains(&off), "{off:+.4} on rank {rank} of {world}, {dtype}, {case:?}");
+                    let peaks = [class.peak_allocated_bytes, found.peak_allocated_bytes];
+                    let off = peaks[0] as f64 / peaks[1] as f64 - 1.0;
+                    assert!(
+                        is_near(case.model, dtype, peaks),
+                        "{off:+.4} on rank {rank} of {world}, {dtype}, {case:?}"
+                    );
                     lines.push(off);
                     let [low, high] = memory.interval_bytes;
                     inside += u64::from((low..=high).contains(&found.peak_allocated_bytes));
