@@ -156,6 +156,20 @@ impl Named {
         let (name, version) = wanted.split_once(' ').unwrap_or((&wanted, ""));
         let product = Product::ALL.into_iter().find(|product| product.name() == name)?;
         let version = number(version.trim());
+        // A candidate, a patch or a build of a release is of that release.
+        let version = match version.split_once(['-', '+', ' ', '_']) {
+            Some((release, _)) if release.starts_with(|c: char| c.is_ascii_digit()) => release,
+            _ => version,
+        };
+        // NeMo's packages and the containers that have them (its release notes): a container says more.
+        let version = match (product, version.get(..3)) {
+            (Product::Nemo, Some("2.1")) => "24.12",
+            (Product::Nemo, Some("2.2")) => "25.02",
+            (Product::Nemo, Some("2.3")) => "25.04",
+            (Product::Nemo, Some("2.4" | "2.5")) => "25.07",
+            (Product::Nemo, Some("2.0")) => "24.09",
+            _ => version,
+        };
         let is_it = |ours: &&&str| {
             let rest = version.strip_prefix(number(ours));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -389,6 +403,19 @@ mod tests {
             let (named, exact) = Named::parse(text).unwrap();
             assert_eq!((named.text().as_str(), exact), (nearest, false), "{text}");
             assert!(named.taken_for(text).message.contains(nearest), "{text}");
+        }
+    }
+
+    #[test]
+    fn candidates_builds_and_packages_are_of_their_release() {
+        for (text, release) in [
+            ("bridge 26.08-rc1", "bridge 26.08"),
+            ("bridge 26.04.01+cu13", "bridge 26.04.01"),
+            ("nemo 2.3.1", "nemo 25.04"),
+            ("nemo v2.1.0", "nemo 24.12"),
+            ("megatron-lm core_v0.19.0rc1", "megatron-lm core_v0.19"),
+        ] {
+            assert_eq!(Named::parse(text).map(|(named, _)| named.text()).as_deref(), Some(release), "{text}");
         }
     }
 

@@ -67,18 +67,24 @@ pub fn quoted(value: &str) -> Option<String> {
     shlex::try_quote(value).ok().map(std::borrow::Cow::into_owned)
 }
 
-/// Whether `value` numbers a job array: numbers and ranges with steps, and how many run at once.
+/// Whether `value` numbers a job array: numbers and ranges upwards with steps, and how many run at once.
 pub fn is_array(value: &str) -> bool {
-    let number = |text: &str| (1..=7).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = |text: &str| (1..=7).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let read = |text: &str| text.parse::<u32>().ok().filter(|_| digits(text));
+    let number = |text: &str| read(text).is_some();
+    let some = |text: &str| read(text).is_some_and(|number| number > 0);
     let (list, at_once) = value.split_once('%').map_or((value, None), |(list, most)| (list, Some(most)));
     let item = |text: &str| {
         let (range, step) = text.split_once(':').map_or((text, None), |(range, step)| (range, Some(step)));
         match range.split_once('-') {
-            Some((first, last)) => number(first) && number(last) && step.is_none_or(number),
+            Some((first, last)) => {
+                let upwards = read(first).zip(read(last)).is_some_and(|(first, last)| first <= last);
+                upwards && step.is_none_or(some)
+            }
             None => number(range) && step.is_none(),
         }
     };
-    value.len() <= 256 && at_once.is_none_or(number) && list.split(',').all(item)
+    value.len() <= 256 && at_once.is_none_or(some) && list.split(',').all(item)
 }
 
 /// Whether `value` is a signal before the time limit: `USR1@180`, `B:TERM@60`, or without seconds.
@@ -172,7 +178,7 @@ mod tests {
         for good in ["0", "0-3", "1,3,5", "0-15:4", "0-7%2"] {
             assert!(is_array(good), "{good}");
         }
-        for bad in ["", "a", "0-", "1:2", "0-3%", "0-3\n", "$(x)", "-1"] {
+        for bad in ["", "a", "0-", "1:2", "0-3%", "0-3\n", "$(x)", "-1", "5-1", "0-3:0", "0-3%0"] {
             assert!(!is_array(bad), "{bad}");
         }
         for good in ["USR1@180", "TERM", "B:USR1@300", "10@60"] {

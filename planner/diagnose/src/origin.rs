@@ -38,6 +38,17 @@ impl Origin {
         if parts.is_empty() { "rank and node not known".to_owned() } else { parts.join(", ") }
     }
 
+    /// Whether another may be an account of the same thing: nothing that both say differs.
+    pub(super) fn agrees(&self, other: &Origin) -> bool {
+        fn same<T: PartialEq>(one: &Option<T>, two: &Option<T>) -> bool {
+            one.as_ref().zip(two.as_ref()).is_none_or(|(one, two)| one == two)
+        }
+        same(&self.rank, &other.rank)
+            && same(&self.local_rank, &other.local_rank)
+            && same(&self.node, &other.node)
+            && same(&self.pid, &other.pid)
+    }
+
     /// Fills what is absent from another account of the same thing.
     pub(super) fn or(mut self, other: &Origin) -> Origin {
         self.rank = self.rank.or(other.rank);

@@ -319,3 +319,38 @@ fn times_on_some_lines_only_are_in_some_order() {
     }
     assert!(diagnosis.finish().found);
 }
+
+#[test]
+fn a_failed_gpu_is_no_other_nodes_nor_of_a_rank_that_says_itself_why_it_ended() {
+    let xid =
+        "node07: 2026-03-01T10:00:02 kernel: NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.";
+    let aborted = "node09: [rank17]: RuntimeError: NCCL communicator was aborted on rank 17";
+    let other = of(
+        &[xid, aborted, "srun: error: node09: task 17: Exited with exit code 1"].join(
+            "
+",
+        ),
+        None,
+    );
+    let culprit = &other.verdicts[0].culprit;
+    assert_eq!((culprit.rank, culprit.node.as_deref()), (None, Some("node07")), "{culprit:?}");
+    let ecc = "[rank5]: RuntimeError: CUDA error: uncorrectable ECC error encountered";
+    let broken = "[rank1]: AssertionError: rank 1: found NaN in local forward loss calculation";
+    let own = of(
+        &[xid, ecc, broken, "srun: error: node07: task 1: Exited with exit code 1"].join(
+            "
+",
+        ),
+        None,
+    );
+    assert_eq!(own.verdicts[0].culprit.rank, Some(5), "{:?}", own.verdicts[0]);
+    // Where nothing else is said, the first process to end on that node is its.
+    let alone = of(
+        &[xid, "srun: error: node07: task 3: Exited with exit code 1"].join(
+            "
+",
+        ),
+        None,
+    );
+    assert_eq!(alone.verdicts[0].culprit.rank, Some(3), "{:?}", alone.verdicts[0]);
+}

@@ -361,12 +361,27 @@ fn verdict(
             meaning = format!("{meaning}. {words}");
         }
     }
-    // A line without a mark is told apart by the launcher's word on who ended first.
+    // What one rank alone says of a GPU's failure is of the same as the driver's line.
+    if culprit.rank.is_none() && is_hardware(key) {
+        let mut others = looked.attempt.seen.iter().filter(|(other, seen)| {
+            *other != *key && is_hardware(other) && seen.ranks.len() == 1 && culprit.agrees(&seen.origin)
+        });
+        culprit.rank = others.next().and_then(|(_, seen)| seen.ranks.first().copied());
+    }
+    // A line without a mark is told apart by the launcher's word on who ended first, unless that one says itself why it ended.
     if part == Part::Cause
         && culprit.rank.is_none()
         && let Some(end) = exit.filter(|end| !end.was_told())
     {
-        culprit = culprit.or(&end.origin);
+        let says_why = |(other, seen): (&Key, &Seen)| {
+            *other != **key
+                && seen.weight > Weight::Weak
+                && matches!(self::role(other), Role::Root | Role::Unspecific)
+                && end.origin.rank.is_some_and(|rank| seen.ranks.contains(&rank))
+        };
+        if culprit.agrees(&end.origin) && !looked.attempt.seen.iter().any(says_why) {
+            culprit = culprit.or(&end.origin);
+        }
     } else if let Some((end, _)) =
         ends(looked).find(|(end, _)| culprit.rank.is_some() && end.origin.rank == culprit.rank)
     {

@@ -89,11 +89,17 @@ impl Plan {
             if told == Told::Offers && cfg!(feature = "offers") {
                 alternatives::offer(file, among, plan, &mut findings);
             }
-            findings.extend(check(plan, is_whole, told).into_iter().filter(|finding| {
-                // What a recipe sets is no remark on what somebody wrote.
-                let set = framework.as_ref().is_some_and(|answer| answer.sets.contains_key(&finding.field));
-                !(set && finding.severity == Severity::Warning)
-            }));
+            // What a recipe sets is no remark on what somebody wrote, and no error beside one of theirs: it is left out where the rest excludes it.
+            let set = |finding: &Finding| {
+                framework.as_ref().is_some_and(|answer| answer.sets.contains_key(&finding.field))
+            };
+            let remarks = check(plan, is_whole, told).into_iter();
+            findings
+                .extend(remarks.filter(|finding| !(set(finding) && finding.severity == Severity::Warning)));
+            let is_error = |finding: &Finding| finding.severity == Severity::Error;
+            if findings.iter().any(|finding| is_error(finding) && !set(finding)) {
+                findings.retain(|finding| !(is_error(finding) && set(finding)));
+            }
             if cfg!(feature = "nonuniform") && !has_error(&findings) {
                 match nonuniform::plan_failures(plan) {
                     Ok(nonuniform) => plan.nonuniform = nonuniform,
@@ -144,7 +150,7 @@ fn left_out(model: &Architecture) -> Option<Finding> {
     (!parts.is_empty()).then(|| {
         let parts = parts.join(", ");
         let message = format!(
-            "planned without what changes no size that is known of: {parts}; the worker runs no model that it would have to leave them out of"
+            "planned without what is not known to change a size: {parts}; the worker runs no model that it would have to leave them out of"
         );
         Finding::info("model", clip(&parts), message).rule("parts of a model that are not planned")
     })

@@ -415,3 +415,20 @@ fn fewer_layers_and_another_capacity() {
         assert!(errors(&wrong)[0].starts_with("cluster.memory_gib"), "{:?}", errors(&wrong));
     }
 }
+
+#[test]
+fn what_a_recipe_sets_is_no_error_beside_one_of_the_plans_own() {
+    for framework in ["bridge 26.08", "nemo 25.04"] {
+        for layout in [json!({"tp": 1, "pp": 8, "ep": 8}), json!({"tp": 3}), json!({"pp": 7})] {
+            let file = json!({"version": 1, "model": {"preset": "llama-3.1-405b"}, "cluster": {"gpu": "h100-sxm", "nodes": 64},
+                "layout": layout, "software": {"framework": framework}});
+            let answer = estimate(&plan(&file));
+            let errors = errors(&answer);
+            assert!(!errors.is_empty(), "{framework} {layout}");
+            assert!(
+                errors.iter().all(|field| !field.starts_with("training.")),
+                "{framework} {layout}: {errors:?}"
+            );
+        }
+    }
+}

@@ -199,6 +199,35 @@ mod tests {
     }
 
     #[test]
+    fn one_reduction_a_step_is_no_slower_than_one_behind_each_micro_batch_on_any_network() {
+        let mut shorter = 0;
+        for pp in [1, 4] {
+            for nic_gbps in [20, 100, 400] {
+                for micro_batches in [1, 8] {
+                    let seconds = ["last", "every"].map(|sync| {
+                        let file = json!({"version": 1, "model": {"preset": "llama-3-70b"}, "runtime": "fsdp2",
+                            "cluster": {"gpu": "h200", "nodes": 8, "nic_gbps": nic_gbps},
+                            "layout": {"pp": pp, "fsdp": {"gradient_sync": sync}},
+                            "training": {"micro_batch_size": 1, "global_batch_size": 64 / pp * micro_batches}});
+                        let time = time(&file);
+                        // What is added up whole takes memory traffic, which a fast network may not.
+                        [time.step_seconds, time.breakdown.data_parallel]
+                    });
+                    let [last, every] = seconds;
+                    let what = format!("pp {pp}, {nic_gbps} Gbit/s, {micro_batches}: {last:?} {every:?}");
+                    match micro_batches {
+                        // One micro batch's reduction is one a step, which a pipeline does after all of it.
+                        1 => assert!(pp > 1 || (last[1] / every[1] - 1.0).abs() < 1e-9, "{what}"),
+                        _ => assert!(last[1] <= every[1] && (pp == 1 || last[1] < every[1]), "{what}"),
+                    }
+                    shorter += usize::from(last[0] < 0.9 * every[0]);
+                }
+            }
+        }
+        assert!(shorter >= 2, "{shorter}");
+    }
+
+    #[test]
     fn the_worker_reduces_and_gathers_by_layer_beside_computing() {
         let of = |gpu: &str| {
             let mut plan = file("llama-3-8b", 4, &json!({}), &json!({"optimizer": {"distributed": true}}));

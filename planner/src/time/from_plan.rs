@@ -102,6 +102,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         (true, true) if layout.pp == 1 => 1.0,
         _ => 0.0,
     };
+    let split = fsdp && matches!(strategy, Strategy::OptimGrads | Strategy::OptimGradsParams);
     let gradient_bytes = gradient.size() as f64;
     let parameter_bytes = if low && training.fp8_param_gather { 1.0 } else { dtype_bytes.min(4.0) };
     Inputs {
@@ -123,6 +124,9 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         strides: strides(plan),
         replicas: if fsdp { layout.dp_replicate } else { 1 },
         gathers,
+        // Without a pipeline the one measured plan that reduces once a step and whose network matters (KempnerForge's 70B on 96 GPUs) takes as
+        // long as if each micro batch was reduced.
+        reduces: if split && !(layout.pp > 1 && layout.fsdp.sync_last) { 1.0 } else { 0.0 },
         gathered_again_from: layout
             .fsdp
             .post_forward_ranks()

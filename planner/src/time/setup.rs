@@ -55,6 +55,8 @@ pub struct Inputs<'a> {
     pub replicas: u64,
     /// Gathers of parameters for every micro batch: 0, 1, or 2 when they are dropped after forward.
     pub gathers: f64,
+    /// Reductions of gradients behind every micro batch: 1, or 0 where there is one a step.
+    pub reduces: f64,
     /// Ranks that they are gathered from the second time, where those are fewer.
     pub gathered_again_from: Option<f64>,
     /// Whether each layer is reduced, and gathered, in a call of its own.
@@ -282,6 +284,7 @@ impl Inputs<'_> {
             experts: self.group(edp, strides.edp),
             replicas: self.group(replicas, strides.dp.saturating_mul(inner_ranks)),
             gathers: self.gathers,
+            reduces: self.reduces,
             gathered_again_from: self.gathered_again_from,
             gradient_bytes: self.gradient_bytes,
             parameter_bytes: self.parameter_bytes,

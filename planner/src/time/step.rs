@@ -24,6 +24,8 @@ pub struct DataParallel {
     pub replicas: GroupSize,
     /// Whether parameters are gathered for every micro batch, and how often: 2 when they are dropped in between.
     pub gathers: f64,
+    /// Reductions of gradients behind every micro batch: 1, or 0 where there is one a step.
+    pub reduces: f64,
     /// Ranks that they are gathered from the second time, where those are fewer than the first time.
     pub gathered_again_from: Option<f64>,
     /// Bytes of an element of a gradient as it is reduced.
@@ -197,53 +199,41 @@ impl State {
             let bytes = data.trained * data.gradient_bytes * terms.embedding;
             found.exposed += 2.0 * machine.gather(ends, bytes);
         }
-        let layers = stages.most_layers();
-        let groups = if sharded {
-            // Of what is sharded only replicas are left, over which each unit's shards are summed as soon as they are reduced, on a stream of
-            // its own beside backward (torch 2.6, `_fsdp_param_group.py`, `all_reduce_stream`).
-            let shards = |group: GroupSize| shard_of(data, group);
-            [
-                (data.replicas, elements[0] / shards(data.dense), terms.embedding / shards(data.dense)),
-                (data.replicas, elements[1] / shards(data.experts), 0.0),
-            ]
-        } else {
-            // The first stage's, whose exchange ends last.
-            [(data.dense, elements[0], terms.embedding), (data.experts, elements[1], 0.0)]
-        };
+        // What is in no layer is a unit too.
+        let (layers, units) = (stages.most_layers(), stages.most_layers() + 1.0);
+        // The first stage's, whose exchange ends last.
+        let groups = [(data.dense, elements[0], terms.embedding), (data.experts, elements[1], 0.0)];
         for (exchange, (group, elements, embedding)) in found.exchanges.iter_mut().zip(groups) {
-            if group.size <= 1.0 || elements <= 0.0 {
+            if elements <= 0.0 {
                 continue;
             }
-            let elements = data.trained * elements;
-            let (round, quicker) = (machine.bucket_round(group), machine.quicker(group));
-            let reduce = machine.ring_bytes(group, data.gradient_bytes * elements);
-            let embedding = data.trained * embedding;
-            // What is in no layer is a unit too.
-            let units = layers + 1.0;
-            *exchange = if data.distributed && !sharded {
-                let gather = machine.ring_bytes(group, data.parameter_bytes * elements);
-                // The host takes every tensor apart before it is reduced, and puts it together when gathered.
-                found.exposed +=
-                    2.0 * LAYER_TENSORS * layers * group.size * machine.of(ConstantRole::SliceCopy);
-                Exchange {
-                    elements,
-                    embedding,
-                    units,
-                    seconds: [reduce, gather],
-                    rounds: [round; 2],
-                    quicker,
+            let mut calls = Calls::default();
+            if sharded {
+                // Shards of replicas are summed as soon as they are reduced, on a stream of its own beside backward (torch 2.6,
+                // `_fsdp_param_group.py`, `all_reduce_stream`).
+                calls.all_reduce(machine, data, data.replicas, elements / shard_of(data, group));
+                if data.reduces <= 0.0 {
+                    calls.reduce(machine, data, inner(group, data.replicas), elements);
+                }
+            } else if data.distributed {
+                if data.reduces <= 0.0 {
+                    calls.reduce(machine, data, group, elements);
+                }
+                calls.gather(machine, data, group, elements);
+                if group.size > 1.0 {
+                    // The host takes every tensor apart before it is reduced, and puts it together when gathered.
+                    found.exposed +=
+                        2.0 * LAYER_TENSORS * layers * group.size * machine.of(ConstantRole::SliceCopy);
                 }
             } else {
-                // An all-reduce is both at once, of gradients.
-                Exchange {
-                    elements,
-                    embedding,
-                    units,
-                    seconds: [2.0 * reduce, 0.0],
-                    rounds: [2.0 * round, 0.0],
-                    quicker,
-                }
-            };
+                calls.all_reduce(machine, data, group, elements);
+            }
+            if let Some(widest) = calls.widest {
+                let (elements, embedding) = (data.trained * elements, data.trained * embedding);
+                let (seconds, rounds) = (calls.seconds, calls.rounds);
+                let quicker = machine.quicker(widest);
+                *exchange = Exchange { elements, embedding, units, seconds, rounds, quicker };
+            }
         }
         found
     }
@@ -265,6 +255,41 @@ impl State {
     fn copied(&self, longest: &Longest) -> f64 {
         let [forward, backward] = self.copying;
         positive(forward - longest.forward) + positive(backward - longest.backward)
+    }
+}
+
+/// Calls of one group's exchange, once a step.
+#[derive(Default)]
+struct Calls {
+    seconds: [f64; 2],
+    rounds: [f64; 2],
+    /// The largest group of them.
+    widest: Option<GroupSize>,
+}
+
+impl Calls {
+    /// Gradients are reduced, each rank's shard to it.
+    fn reduce(&mut self, machine: &Machine, data: &DataParallel, group: GroupSize, elements: f64) {
+        self.add(machine, group, 0, 1.0, data.trained * data.gradient_bytes * elements);
+    }
+
+    /// Gradients are summed on all ranks: both ways, of gradients.
+    fn all_reduce(&mut self, machine: &Machine, data: &DataParallel, group: GroupSize, elements: f64) {
+        self.add(machine, group, 0, 2.0, data.trained * data.gradient_bytes * elements);
+    }
+
+    /// Parameters are gathered.
+    fn gather(&mut self, machine: &Machine, data: &DataParallel, group: GroupSize, elements: f64) {
+        self.add(machine, group, 1, 1.0, data.trained * data.parameter_bytes * elements);
+    }
+
+    fn add(&mut self, machine: &Machine, group: GroupSize, which: usize, times: f64, bytes: f64) {
+        if group.size <= 1.0 || bytes <= 0.0 {
+            return;
+        }
+        self.seconds[which] += times * machine.ring_bytes(group, bytes);
+        self.rounds[which] += times * machine.bucket_round(group);
+        self.widest = self.widest.filter(|known| known.size >= group.size).or(Some(group));
     }
 }
 
@@ -429,12 +454,13 @@ pub(super) fn send_seconds(machine: &Machine, terms: &Terms, pipe: &Pipe) -> f64
 
 /// Communication of a micro batch that parameters are gathered for.
 fn gathering(machine: &Machine, stages: &Stages, data: &DataParallel, elements: [f64; 2]) -> f64 {
-    if data.gathers <= 0.0 || data.dense.size / data.replicas.size <= 1.0 {
+    let reduces = data.trained * data.reduces;
+    if data.gathers + reduces <= 0.0 || data.dense.size / data.replicas.size <= 1.0 {
         return 0.0;
     }
     let layers = stages.most_layers();
-    let bytes = data.gathers * data.parameter_bytes + data.trained * data.gradient_bytes;
-    let messages = (data.gathers + data.trained) * layers;
+    let bytes = data.gathers * data.parameter_bytes + reduces * data.gradient_bytes;
+    let messages = (data.gathers + reduces) * layers;
     let of = |group: GroupSize, elements: f64| {
         let inner = inner(group, data.replicas);
         if inner.size <= 1.0 || elements <= 0.0 {

@@ -96,18 +96,20 @@ impl<'a> Writer<'a> {
 
     /// The framework whose names of options are written: the plan's version of it, else `newest`, its newest release.
     pub fn framework(&mut self, newest: Framework) -> Framework {
-        match self.plan.software.framework {
-            Some(named) if named.product() == newest.product() => return named,
-            Some(named) => {
-                let own = self.plan.software.named.map_or_else(|| named.name().to_owned(), |own| own.text());
-                let message = format!(
-                    "the plan names {own}, and the script starts {}: its options are those of {}",
-                    self.options.body.title(),
-                    newest.name()
-                );
-                self.note(Finding::warning("software.framework", own, message));
-            }
-            None => {}
+        let software = &self.plan.software;
+        if let Some(same) = software.framework.filter(|named| named.product() == newest.product()) {
+            return same;
+        }
+        // Of NeMo's options nothing is known, and its plans are Megatron Bridge's scripts.
+        let own = software.named.map(|own| (own.product.name() == newest.product(), own.text()));
+        let own = own.or_else(|| software.framework.map(|named| (false, named.name().to_owned())));
+        if let Some((false, own)) = own {
+            let message = format!(
+                "the plan names {own}, and the script starts {}: its options are those of {}",
+                self.options.body.title(),
+                newest.name()
+            );
+            self.note(Finding::warning("software.framework", own, message));
         }
         newest
     }

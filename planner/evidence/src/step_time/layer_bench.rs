@@ -90,6 +90,7 @@ fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Re
         strides: Strides::usual(world, 1, 1, 1, 1),
         replicas: 1,
         gathers: 0.0,
+        reduces: 0.0,
         gathered_again_from: None,
         by_layer: [false; 2],
         seq_len: 4096,

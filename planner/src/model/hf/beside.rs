@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::reader::Reader;
+use crate::finding::Finding;
 
 /// Configs of encoders inside that of a model of several modes, and what they read.
 const ENCODERS: &[(&str, &str)] = &[
@@ -24,6 +25,32 @@ pub(super) fn encoders(config: &Map<String, Value>) -> String {
         })
     });
     found.collect::<Vec<_>>().join("; ")
+}
+
+/// Says, at a key of a model of several modes, that its encoders are not planned.
+pub(super) fn tell_encoders(reader: &mut Reader, key: &str, encoders: &str) {
+    let encoders = match encoders {
+        "" => String::new(),
+        encoders => format!(": {encoders}, not planned"),
+    };
+    let message = format!(
+        "this is a model of several modes: its language model is planned; what reads images or sound is not counted{encoders}"
+    );
+    let finding = Finding::info(&reader.field(key), Value::Null, message);
+    reader.findings.push(finding.rule("text part of a config.json"));
+}
+
+/// Leaves encoders out that stand beside the sizes of the language model, and says so.
+pub(super) fn encoders_apart(reader: &mut Reader) {
+    let told = encoders(&reader.config);
+    let keys = ENCODERS.iter().map(|(key, _)| *key).filter(|key| *key != "thinker_config");
+    let found: Vec<&str> = keys.filter(|key| reader.config.get(*key).is_some_and(Value::is_object)).collect();
+    if let Some(first) = found.first() {
+        tell_encoders(reader, first, &told);
+        for key in &found {
+            reader.config.remove(*key);
+        }
+    }
 }
 
 /// Parameters of a transformer that encodes, by the names that most give its sizes: four matrices of attention and two or
@@ -94,4 +121,33 @@ pub(super) fn no_config(config: &Map<String, Value>) -> String {
         return "this is the header of a safetensors file; give the model's config.json first, and the file beside it".to_owned();
     }
     "this JSON has no `model_type`, so it is not a Hugging Face config.json of a language model; paste the whole file".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::model::import_hf;
+
+    #[test]
+    fn an_encoder_beside_the_sizes_of_the_language_model_is_said() {
+        let encoder = json!({"depth": 32, "hidden_size": 1280, "intermediate_size": 3420});
+        let sizes = json!({"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+            "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152_064});
+        for (model_type, tied) in [("qwen2_5_vl", Some(false)), ("nobodys_own", None)] {
+            let mut config = sizes.as_object().unwrap().clone();
+            config.insert("model_type".to_owned(), model_type.into());
+            config.insert("vision_config".to_owned(), encoder.clone());
+            if let Some(tied) = tied {
+                config.insert("tie_word_embeddings".to_owned(), tied.into());
+            }
+            let found = import_hf(&config);
+            let model = found.architecture.unwrap();
+            assert!(!model.parts.contains_key("vision_config"), "{:?}", model.parts);
+            let said = |text: &str| found.findings.iter().any(|finding| finding.message.contains(text));
+            assert!(said("vision encoder: about 0."), "{:?}", found.findings);
+            // Of a class that nobody here knows transformers may tie what its file leaves out.
+            assert_eq!(said("`tie_word_embeddings` is not in it"), tied.is_none(), "{:?}", found.findings);
+        }
+    }
 }

@@ -126,11 +126,12 @@ pub(super) const TEXT_CONFIGS: &[&str] = &["text_config", "llm_config", "languag
 /// The architecture of a Hugging Face config.json.
 pub fn import_hf(config: &Map<String, Value>) -> Imported {
     let mut reader = Reader::new(config.clone());
-    if let Some(name) = TEXT_CONFIGS.iter().find(|name| config.get(**name).is_some_and(Value::is_object)) {
-        // A text part alone is not the model where images or sound enter its layers.
-        let whole = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        if families::refused(whole).is_none() {
-            reader = text_part(reader, name);
+    // A text part alone is not the model where images or sound enter its layers.
+    let whole = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    if families::refused(whole).is_none() {
+        match TEXT_CONFIGS.iter().find(|name| config.get(**name).is_some_and(Value::is_object)) {
+            Some(name) => reader = text_part(reader, name),
+            None => beside::encoders_apart(&mut reader),
         }
     }
     let architecture = read(&mut reader);
@@ -141,14 +142,8 @@ pub fn import_hf(config: &Map<String, Value>) -> Imported {
 
 /// The language model inside a model of several modes.
 fn text_part(mut outer: Reader, name: &str) -> Reader {
-    let encoders = match beside::encoders(&outer.config) {
-        none if none.is_empty() => "what reads images or sound is not counted".to_owned(),
-        encoders => format!("what reads images or sound is not counted: {encoders}, not planned"),
-    };
-    let message = format!("this is a model of several modes: its language model is planned; {encoders}");
-    outer
-        .findings
-        .push(Finding::info(&outer.field(name), Value::Null, message).rule("text part of a config.json"));
+    let encoders = beside::encoders(&outer.config);
+    beside::tell_encoders(&mut outer, name, &encoders);
     // Said of the whole model, and true of its text part.
     beside::quantised(&mut outer);
     let Some(mut inner) = outer.inside(name) else { return outer };
@@ -320,8 +315,15 @@ fn unknown(reader: &mut Reader, name: &str) -> Architecture {
     };
     let shown = short(&Value::String(name.to_owned()));
     let shown = shown.trim_matches('"');
+    // Classes of their own mostly leave it to transformers, whose fourth version ties where nothing is said.
+    let tied = match reader.present("tie_word_embeddings") {
+        Some(_) => "",
+        None => {
+            "; `tie_word_embeddings` is not in it, and embeddings are planned apart, which transformers 4 ties then"
+        }
+    };
     let message = format!(
-        "config.json is of architecture `{shown}`, which is not known: it is read as a decoder with RMSNorm before attention and a gated MLP, without biases or norms that it does not name; {not_understood}. Compare the number of parameters with the model's own, or give `model.architecture`"
+        "config.json is of architecture `{shown}`, which is not known: it is read as a decoder with RMSNorm before attention and a gated MLP, without biases or norms that it does not name; {not_understood}{tied}. Compare the number of parameters with the model's own, or give `model.architecture`"
     );
     let near = nearest_names(name, supported_model_types().iter().copied(), 3);
     reader.findings.push(

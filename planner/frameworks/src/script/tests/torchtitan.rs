@@ -159,6 +159,17 @@ fn another_framework_is_said() {
     let (text, findings) = script(&plan(&value.to_string()), &site(), &body(Body::Torchtitan));
     assert!(findings.iter().any(|finding| finding.field == "software.framework"), "{findings:?}");
     assert!(text.contains("--training.local_batch_size"), "{text}");
+    // Nothing is known of NeMo's options.
+    let nemo = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"},
+        "software": {"framework": "nemo 25.04"}});
+    let (text, findings) = script(&plan(&nemo.to_string()), &site(), &body(Body::Bridge));
+    let said: Vec<&str> = findings
+        .iter()
+        .filter(|finding| finding.field == "software.framework")
+        .map(|finding| finding.message.as_str())
+        .collect();
+    assert!(said.len() == 1 && said[0].contains("the plan names nemo 25.04"), "{findings:?}");
+    assert!(text.contains("run_recipe.py"), "{text}");
 }
 
 proptest! {
