@@ -138,6 +138,7 @@ def bridge(root, megatron):
         "scheduler": [(config, "SchedulerConfig"), above("SchedulerConfig")],
         "checkpoint": [(config, "CheckpointConfig"), above("CheckpointConfig")],
         "rng": [above("RNGConfig")],
+        "mixed_precision": [(ours / "training/mixed_precision.py", "MixedPrecisionConfig")],
         "dataset": [
             (config, "GPTDatasetConfig"),
             (core / "datasets/gpt_dataset.py", "GPTDatasetConfig"),

@@ -8,7 +8,6 @@ use batch::launch::{
 };
 use planner::software::Framework;
 
-use super::precision::with_named_gradients;
 use super::rows::table;
 
 /// The command.
@@ -66,10 +65,6 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
     payload.arguments.push(format!("--recipe {recipe}"));
     let recipe = writer.site.recipe.clone();
     other_model(writer, recipe.as_deref(), "the recipe");
-    if let Some(told) = with_named_gradients(writer.plan) {
-        let value = writer.plan.training.grad_dtype.name();
-        writer.differs("training.grad_dtype", value, &told);
-    }
     let overrides = options_of(writer, table(), "rng.seed");
     payload.arguments.extend(overrides.into_iter().map(|(name, value)| format!("{name}={value}")));
     // Recipes of tokenized data take these; those of other data sets refuse the first.

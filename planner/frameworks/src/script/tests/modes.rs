@@ -529,21 +529,20 @@ fn names_of_the_log_hold_nothing_that_slurm_reads() {
 }
 
 #[test]
-fn gradients_that_a_named_precision_widens_are_told_with_their_bytes() {
-    let told = |gradients: &str| {
+fn gradients_of_a_script_are_the_plans() {
+    let written = |training: &str| {
         let plan = plan(&format!(
             r#"{{"version": 1, "model": {{"preset": "nemotron-3-nano"}}, "cluster": {{"gpu": "h100-sxm", "nodes": 4}},
-                "layout": {{"ep": 8, "pp": 2}}, "training": {{"grad_dtype": "{gradients}", "global_batch_size": 64}}}}"#
+                "layout": {{"ep": 8, "pp": 2}}, "training": {{{training}, "global_batch_size": 64}}}}"#
         ));
-        let (_, findings) = script(&plan, &site(), &body(Body::Bridge));
-        let words: Vec<String> = findings.into_iter().map(|finding| finding.message).collect();
-        let bytes = planner::estimate(&plan.file)
-            .memory
-            .map(|memory| planner::units::Bytes(memory.peak_bytes).in_words());
-        words.into_iter().find(|words| {
-            words.contains("the fullest GPU then takes")
-                && bytes.as_ref().is_some_and(|bytes| words.contains(bytes))
-        })
+        let (text, findings) = script(&plan, &site(), &body(Body::Bridge));
+        assert!(findings.iter().all(|finding| finding.field != "training.grad_dtype"), "{findings:?}");
+        text
     };
-    assert!(told("bf16").is_some() && told("fp32").is_none());
+    let narrow = written(r#""grad_dtype": "bf16""#);
+    assert!(
+        narrow.contains("grad_reduce_in_fp32:false") && narrow.contains("mixed_precision=null"),
+        "{narrow}"
+    );
+    assert!(written(r#""grad_dtype": "fp32""#).contains("mixed_precision=bf16_mixed"));
 }

@@ -128,6 +128,19 @@ fn titled(table: &Table, line: &[String]) -> Option<String> {
     }
 }
 
+/// What is wrong with the fields of a class that an override of Megatron Bridge makes: `_target_:CLASS,field:value`.
+fn made(table: &Table, name: &str, fields: &str) -> Option<String> {
+    let plain = ["torch.bfloat16", "torch.float16"].iter().fold(fields.to_owned(), |fields, class| {
+        fields.replace(&format!("{{_target_:{class},_call_:false}}"), class)
+    });
+    let mut fields = plain.split(',').map(|field| field.split_once(':').unwrap_or((field, "")));
+    let class = fields.next();
+    let known = class == Some(("_target_", "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"));
+    fields
+        .find_map(|(field, value)| table.wrong(&format!("{name}.{field}"), &[value]))
+        .or_else(|| (!known).then(|| format!("{name} is made by {class:?}")))
+}
+
 /// What is wrong with the options of a plan's script.
 fn wrong(plan: &Plan, kind: Body, framework: Framework, seen: &mut BTreeSet<String>) -> Vec<String> {
     let table = Table::of(framework);
@@ -137,7 +150,10 @@ fn wrong(plan: &Plan, kind: Body, framework: Framework, seen: &mut BTreeSet<Stri
         all.extend(match kind {
             Body::Bridge => line.first().filter(|name| *name != "--recipe").and_then(|word| {
                 let (name, value) = word.split_once('=').unwrap_or((word.as_str(), ""));
-                table.wrong(name, &[value.trim_matches('"')])
+                match value.strip_prefix('{').and_then(|fields| fields.strip_suffix('}')) {
+                    Some(fields) => made(&table, name, fields),
+                    None => table.wrong(name, &[value.trim_matches('"')]),
+                }
             }),
             Body::Torchtitan => titled(&table, &line),
             _ => dashed(&table, &line, plan.runtime == Runtime::MegatronFsdp),
