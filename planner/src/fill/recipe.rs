@@ -64,6 +64,12 @@ impl Taken {
             Product::Automodel if !runtime.facts().flat_units => recipes::automodel(&wanted),
             Product::MegatronLm | Product::Automodel | Product::Worker => return None,
         };
+        // Recipes say whether gradients are summed in fp32 or in the type of computing, and are bf16's.
+        let computed = |gradients| match file.training.dtype {
+            Some(Precision::Fp16) if gradients == Dtype::Bf16 => Dtype::Fp16,
+            _ => gradients,
+        };
+        let recipe = Recipe { gradients: recipe.gradients.map(computed), ..recipe };
         Some(Taken { named, recipe, left_out: Vec::new() })
     }
 

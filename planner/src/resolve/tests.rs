@@ -434,3 +434,15 @@ fn what_a_recipe_sets_is_no_error_beside_one_of_the_plans_own() {
         }
     }
 }
+
+#[test]
+fn gradients_of_a_recipe_are_of_the_type_of_computing() {
+    for framework in ["bridge 26.08", "nemo 25.04"] {
+        for (dtype, gradients) in [("bf16", "bf16"), ("fp16", "fp16"), ("fp8_current", "bf16")] {
+            let file = json!({"version": 1, "model": {"preset": "llama-3-70b"}, "cluster": {"gpu": "h100-sxm", "nodes": 16},
+                "layout": {"tp": 4, "pp": 4}, "training": {"dtype": dtype}, "software": {"framework": framework}});
+            let plan = Plan::resolve(&plan(&file)).plan.unwrap();
+            assert_eq!(plan.training.grad_dtype.name(), gradients, "{framework} {dtype}");
+        }
+    }
+}

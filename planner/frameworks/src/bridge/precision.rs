@@ -70,19 +70,22 @@ fn is_named(plan: &Plan, named: &Named) -> bool {
                 && !training.fp8_attention))
 }
 
+/// Whether gradients are of a type that a recipe can have: fp32, or that of computing.
+fn has_gradients(plan: &Plan) -> bool {
+    let half = if dtype(plan) == Precision::Fp16 { Dtype::Fp16 } else { Dtype::Bf16 };
+    [Dtype::Fp32, half].contains(&plan.training.grad_dtype)
+}
+
 /// The recipe of a plan: its name, or the fields of its class where none of the names has what the plan has, for a recipe is taken whole.
 fn recipe(plan: &Plan) -> Result<String, &'static str> {
     let Some(named) = named(dtype(plan)) else { return Err(LACKS) };
-    if is_named(plan, &named) {
+    if is_named(plan, &named) || !has_gradients(plan) {
         let name = DTYPES.iter().find(|(_, own)| *own == dtype(plan).name());
         return name.map(|(name, _)| (*name).to_owned()).ok_or(LACKS);
     }
     let training = &plan.training;
     let half = dtype(plan) == Precision::Fp16;
     let wide = training.grad_dtype == Dtype::Fp32;
-    if !wide && training.grad_dtype != if half { Dtype::Fp16 } else { Dtype::Bf16 } {
-        return Err(GRADIENTS);
-    }
     let computed = if half { "fp16:true" } else { "bf16:true" };
     let class = if half { "torch.float16" } else { "torch.bfloat16" };
     let mut fields = vec![format!("_target_:{CLASS}"), computed.to_owned()];
@@ -204,7 +207,7 @@ pub(super) const ROWS: &[Row] = &[
         "mixed_precision",
         "training.grad_dtype",
         Own {
-            write: |plan| with_recipe(plan, GRADIENTS),
+            write: |plan| if has_gradients(plan) { with_recipe(plan, GRADIENTS) } else { Err(GRADIENTS) },
             read: |word, said| {
                 let narrow = if field(word, "fp16") == Some("true") { "fp16" } else { "bf16" };
                 let of = |text: &str| if text == "false" { narrow } else { "fp32" }.into();
@@ -290,6 +293,14 @@ mod tests {
         ] {
             assert_eq!(words(&plan(&training).unwrap()), [name], "{training}");
         }
+    }
+
+    #[test]
+    fn gradients_that_no_recipe_has_are_told_beside_the_types_name() {
+        let plan = plan(&json!({"dtype": "fp16", "grad_dtype": "bf16"})).unwrap();
+        assert_eq!(words(&plan), ["fp16_mixed"]);
+        let missing = table().write(&plan).missing;
+        assert!(missing.iter().any(|missing| missing.field == "training.grad_dtype"), "{missing:?}");
     }
 
     #[test]

@@ -214,6 +214,12 @@ fn reach(
     let mut last = String::new();
     let mut pause = Duration::from_millis(10);
     let mut stranger: Option<String> = None;
+    // What the end of all patience cut off says less than what came before.
+    let tell = |told: &mut String, said: String| {
+        if told.is_empty() || Instant::now() < deadline {
+            *told = said;
+        }
+    };
     while Instant::now() < deadline {
         match (address.as_str(), *port).to_socket_addrs() {
             Err(error) => last = format!("its name can't be resolved: {error}"),
@@ -221,19 +227,20 @@ fn reach(
                 for candidate in found {
                     match reach_candidate(me, meeting, (first, candidate), key, network, deadline) {
                         Ok(reached) => return Ok(reached),
-                        Err(Unreached::NoConnection(error)) => last = error.to_string(),
-                        Err(Unreached::Dropped(error)) => last = format!("{error:#}"),
-                        Err(Unreached::Stranger(error)) if stranger.is_none() && began.elapsed() >= QUIET => {
+                        Err(Unreached::NoConnection(error)) => tell(&mut last, error.to_string()),
+                        Err(Unreached::Dropped(error)) => tell(&mut last, format!("{error:#}")),
+                        Err(Unreached::Stranger(error)) => {
                             let said = format!(
                                 "something else has {candidate}: {error:#}; set MASTER_PORT to a free port"
                             );
-                            crate::notice(&format!("rank {} goes on trying: {said}", me.rank));
-                            stranger = Some(said);
-                        }
-                        Err(Unreached::Stranger(error)) => {
-                            last = format!(
-                                "something else has {candidate}: {error:#}; set MASTER_PORT to a free port"
-                            );
+                            match &mut stranger {
+                                Some(known) => tell(known, said),
+                                None if began.elapsed() >= QUIET && Instant::now() < deadline => {
+                                    crate::notice(&format!("rank {} goes on trying: {said}", me.rank));
+                                    stranger = Some(said);
+                                }
+                                None => tell(&mut last, said),
+                            }
                         }
                         Err(Unreached::Broken(error)) => return Err(error),
                     }
