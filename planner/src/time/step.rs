@@ -208,16 +208,15 @@ impl State {
                 continue;
             }
             let mut calls = Calls::default();
+            // Shards of replicas are summed as soon as they are reduced, on a stream of its own beside backward (torch 2.6,
+            // `_fsdp_param_group.py`, `all_reduce_stream`).
+            let replicas = elements / shard_of(data, group);
             if sharded {
-                // Shards of replicas are summed as soon as they are reduced, on a stream of its own beside backward (torch 2.6,
-                // `_fsdp_param_group.py`, `all_reduce_stream`).
-                calls.all_reduce(machine, data, data.replicas, elements / shard_of(data, group));
-                if data.reduces <= 0.0 {
-                    calls.reduce(machine, data, inner(group, data.replicas), elements);
-                }
+                calls.all_reduce(machine, data, data.replicas, replicas);
             } else if data.distributed {
-                if data.reduces <= 0.0 {
-                    calls.reduce(machine, data, group, elements);
+                match data.reduces > 0.0 {
+                    true => calls.all_reduce(machine, data, data.replicas, replicas),
+                    false => calls.reduce(machine, data, group, elements),
                 }
                 calls.gather(machine, data, group, elements);
                 if group.size > 1.0 {
