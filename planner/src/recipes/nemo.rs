@@ -93,7 +93,6 @@ fn tabled(recipe: Recipe, wanted: &Wanted<'_>, sharded: bool) -> Recipe {
     let after = |what: &str| modules.strip_prefix(what).and_then(|count| count.parse::<u64>().ok());
     Recipe {
         name: line.name(wanted),
-        source: "NVIDIA/NeMo to v2.4.0, scripts/performance",
         nearest: !own || precision > 0.0 || count > 0.0,
         others: !own,
         graphs: Some(if has('s') && alike { CudaGraphs::Scoped } else { CudaGraphs::None }),

@@ -123,10 +123,8 @@ fn spread_as(
         let others = elsewhere.unwrap_or_default();
         if wider(half, others) != wider(by_network, others) {
             let why = format!(
-                "{} had {} Gbit/s for each {}: the likely range is wider by what is communicated",
-                if elsewhere.is_some() { "most measured steps" } else { "measured steps" },
-                gpu.nic_gbps,
-                gpu.title
+                "measured steps had {} Gbit/s for each {}: the likely range is wider by what is communicated",
+                gpu.nic_gbps, gpu.title
             );
             note("cluster.nic_gbps", plan.cluster.nic_gbps.into(), why);
         }

@@ -318,9 +318,7 @@ fn unknown(reader: &mut Reader, name: &str) -> Architecture {
     // Classes of their own mostly leave it to transformers, whose fourth version ties where nothing is said.
     let tied = match reader.present("tie_word_embeddings") {
         Some(_) => "",
-        None => {
-            "; `tie_word_embeddings` is not in it, and embeddings are planned apart, which transformers 4 ties then"
-        }
+        None => "; `tie_word_embeddings` is not in it: embeddings are planned untied",
     };
     let message = format!(
         "config.json is of architecture `{shown}`, which is not known: it is read as a decoder with RMSNorm before attention and a gated MLP, without biases or norms that it does not name; {not_understood}{tied}. Compare the number of parameters with the model's own, or give `model.architecture`"
