@@ -20,9 +20,9 @@
 use std::sync::OnceLock;
 
 use super::table::{Line, nearest, read};
-use super::{Recipe, Recomputed, Wanted};
+use super::{Recipe, Wanted};
 use crate::data::{File, text};
-use crate::settings::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
+use crate::settings::{CrossEntropy, FlexBackend};
 use crate::units::Dtype;
 
 const SOURCE: &str = "recipes of NVIDIA-NeMo/Megatron-Bridge to 067f987df03b";
@@ -38,17 +38,9 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
     let (line, [model, gpu, precision, count]) = nearest(lines(), wanted)?;
     let same = model <= 0.0;
     let own = same && gpu == 0.0;
-    let (letters, modules) = line.of(wanted.release).split_once(':').unwrap_or((line.of(wanted.release), ""));
+    let set = line.settings_of(wanted.release);
     let dense = line.model.sizes[2] == 0;
-    let mut rest = letters.chars();
-    let graphs = match rest.next() {
-        Some('s') => CudaGraphs::Scoped,
-        Some('i') => CudaGraphs::Iteration,
-        _ => CudaGraphs::None,
-    };
-    let has = |letter: char| rest.clone().any(|one| one == letter);
-    let offloaded_layers = modules.strip_prefix(ON_HOST).and_then(|count| count.parse().ok()).filter(|_| own);
-    let modules = if modules.starts_with(ON_HOST) { "" } else { modules };
+    let has = |letter: char| set.has(letter);
     let flex = has('f');
     let low = wanted.precision != "bf16";
     let of_model =
@@ -60,12 +52,8 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         others: !own,
         // `recipes/deepseek/deepseek_v3.py`
         mtp_layers: (model <= 0.0 && line.model.preset == "deepseek-v3").then_some(1),
-        graphs: Some(graphs),
-        dispatcher: match (dense, flex) {
-            (true, _) => None,
-            (false, true) => Some(Dispatcher::Flex),
-            (false, false) => Some(Dispatcher::AllToAll),
-        },
+        graphs: Some(set.graphs()),
+        dispatcher: set.dispatcher(!dense),
         // DeepEP does not pad to capacity.
         backend: flex.then_some(if line.is_blackwell() || has('c') {
             FlexBackend::HybridEp
@@ -78,11 +66,7 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         gradient_sync: None,
         reshard: None,
         loss_dtype: None,
-        recompute: own.then(|| match modules {
-            "" => Recomputed::Nothing,
-            "full" => Recomputed::Full,
-            modules => Recomputed::Modules(modules.split('+').map(str::to_owned).collect()),
-        }),
+        recompute: own.then(|| set.recomputed()),
         gradients: match () {
             () if has('2') => Some(Dtype::Bf16),
             () if has('4') => Some(Dtype::Fp32),
@@ -99,7 +83,7 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         bf16_last: of_model(BF16_LAST).filter(|_| same).and_then(|count| count.parse().ok()).unwrap_or(0),
         low_attention: low && has('d'),
         low_output: low && has('o'),
-        offloaded_layers: offloaded_layers.unwrap_or(0),
+        offloaded_layers: set.offloaded().filter(|_| own).unwrap_or(0),
         every_second: false,
         compile: None,
     })
@@ -115,9 +99,6 @@ const GATHERS_WIDE: &str = "gather16";
 /// in bf16 is switched off for performance (`_perf_precision`; `get_precision_config` of earlier releases).
 const BF16_LAST: &str = "last";
 
-/// What stands before the number of layers whose activations wait on the host, in place of modules that are recomputed.
-const ON_HOST: &str = "offload";
-
 /// Tokens of an expert over the mean to which recipes pad.
 const PADDED: f64 = 1.1;
 
@@ -126,7 +107,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::recipes::{Among, number};
+    use crate::recipes::{Among, Recomputed, number};
+    use crate::settings::{CudaGraphs, Dispatcher};
 
     fn found(preset: &str, gpu: &str, world: u64, precision: &'static str, release: &str) -> Recipe {
         found_among(Among::All, preset, gpu, world, precision, release)

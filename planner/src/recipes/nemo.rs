@@ -16,7 +16,7 @@ use super::table::{Line, nearest, read};
 use super::{Recipe, Recomputed, Wanted, number};
 use crate::data::{File, text};
 use crate::model::Architecture;
-use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
+use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs, FlexBackend};
 use crate::units::Dtype;
 
 /// The lines of the table, read once.
@@ -29,6 +29,9 @@ fn lines() -> impl Iterator<Item = Line<'static>> {
 /// containers 24.12 and 25.02, have Megatron-Core's (`GPTConfig.cross_entropy_loss_fusion`, whose kernel is its own unless another is
 /// named).
 const TE_LOSS: &str = "25.04";
+/// The first release that gathers parameters in MXFP8 (`recipes/precision/mixed_precision.py`: off in v2.3.0, on in v2.4.0; of 8 bits in blocks
+/// always off).
+const MX_GATHERS: &str = "25.07";
 /// The first release whose recipes are in the table.
 const TABLED: &str = "25.02";
 /// The first release with recipes of its own. What came before was configured by NeMo's launcher (NVIDIA/NeMo-Framework-Launcher to 24.09, 35e43939), whose
@@ -56,7 +59,12 @@ pub(crate) fn recipe(model: &Architecture, wanted: &Wanted<'_>, sharded: bool) -
         overlap_tp: true,
         gradients: Some(Dtype::Bf16),
         loss: Some(if release < number(TE_LOSS) { CrossEntropy::Native } else { CrossEntropy::Te }),
-        low_gather: wanted.precision != "bf16" && !sharded,
+        low_gather: !sharded
+            && match wanted.precision {
+                "bf16" | "sc" => false,
+                "mx" => release >= number(MX_GATHERS),
+                _ => true,
+            },
         ..Recipe::default()
     };
     if release >= number(TABLED) {
@@ -84,48 +92,32 @@ pub(crate) fn recipe(model: &Architecture, wanted: &Wanted<'_>, sharded: bool) -
 /// With what the nearest line sets over what all recipes have.
 fn tabled(recipe: Recipe, wanted: &Wanted<'_>, sharded: bool) -> Recipe {
     let Some((line, [model, gpu, precision, count])) = nearest(lines(), wanted) else { return recipe };
-    let (same, dense) = (model <= 0.0, line.model.sizes[2] == 0);
+    let same = model <= 0.0;
     let own = same && gpu == 0.0;
-    let (letters, modules) = line.of(wanted.release).split_once(':').unwrap_or((line.of(wanted.release), ""));
-    let has = |letter: char| letters.contains(letter);
+    let set = line.settings_of(wanted.release);
     // Graphs and what is recomputed or waits on the host were chosen for how the recipe shards.
-    let alike = has('z') == sharded;
-    let after = |what: &str| modules.strip_prefix(what).and_then(|count| count.parse::<u64>().ok());
+    let alike = set.has('z') == sharded;
     Recipe {
         name: line.name(wanted),
         nearest: !own || precision > 0.0 || count > 0.0,
         others: !own,
-        graphs: Some(if has('s') && alike { CudaGraphs::Scoped } else { CudaGraphs::None }),
-        dispatcher: match (dense, has('f')) {
-            (true, _) => None,
-            (false, true) => Some(Dispatcher::Flex),
-            (false, false) => Some(Dispatcher::AllToAll),
-        },
-        backend: has('f').then_some(FlexBackend::DeepEp),
+        graphs: Some(if alike { set.graphs() } else { CudaGraphs::None }),
+        dispatcher: set.dispatcher(line.model.sizes[2] > 0),
+        backend: set.has('f').then_some(FlexBackend::DeepEp),
         // What changes the numbers that training computes is the model's own.
-        capacity: (same && has('c')).then_some(1.0),
-        recompute: (own && alike).then(|| match (modules, after(BLOCK)) {
-            (_, Some(layers)) => Recomputed::Block(layers),
-            ("", _) => Recomputed::Nothing,
-            _ if after(ON_HOST).is_some() => Recomputed::Nothing,
-            _ => Recomputed::Modules(modules.split('+').map(str::to_owned).collect()),
-        }),
-        offloaded_layers: after(ON_HOST).filter(|_| own && alike).unwrap_or(0),
+        capacity: (same && set.has('c')).then_some(1.0),
+        recompute: (own && alike).then(|| set.recomputed()),
+        offloaded_layers: set.offloaded().filter(|_| own && alike).unwrap_or(0),
         ..recipe
     }
 }
-
-/// What stands before the number of a stage's first layers that are computed again.
-const BLOCK: &str = "block";
-
-/// What stands before the number of layers whose activations wait on the host.
-const ON_HOST: &str = "offload";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::{import_hf, presets};
     use crate::recipes::Among;
+    use crate::settings::Dispatcher;
 
     fn found(name: &str, gpu: &str, precision: &'static str, release: &str, sharded: bool) -> Recipe {
         let config = presets().iter().find(|preset| preset.id == name).unwrap().hf_config.as_ref().unwrap();
@@ -169,6 +161,13 @@ mod tests {
         let mixture = found("deepseek-v3", "h100", "bf16", "25.07", false);
         assert_eq!((mixture.dispatcher, mixture.capacity), (Some(Dispatcher::Flex), None));
         assert_eq!(found("mixtral-8x7b", "gb200", "cs", "25.04", false).capacity, Some(1.0));
+        let gathers = |precision, release| found("llama-3-8b", "b200", precision, release, false).low_gather;
+        assert!(
+            !gathers("mx", "25.04")
+                && gathers("mx", "25.07")
+                && gathers("cs", "25.04")
+                && !gathers("sc", "25.07")
+        );
     }
 
     #[test]

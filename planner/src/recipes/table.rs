@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::{Among, Wanted, number};
+use super::{Among, Recomputed, Wanted, number};
+use crate::settings::{CudaGraphs, Dispatcher};
 
 /// A model of the table.
 #[derive(Debug, Clone, Copy)]
@@ -162,7 +163,7 @@ impl<'a> Line<'a> {
     }
 
     /// The settings of a release: of the last change that is not later.
-    pub(super) fn of(&self, release: u32) -> &str {
+    fn of(&self, release: u32) -> &'a str {
         let mut found = "";
         for word in self.settings.split(' ') {
             let dated =
@@ -175,6 +176,71 @@ impl<'a> Line<'a> {
         }
         found
     }
+}
+
+/// What a line sets at a release: letters, the first of them graphs, and behind a colon what is computed again or waits on the host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings<'a> {
+    letters: &'a str,
+    behind: &'a str,
+}
+
+/// What stands before the number of layers whose activations wait on the host.
+const ON_HOST: &str = "offload";
+
+/// What stands before the number of a stage's first layers that are computed again.
+const BLOCK: &str = "block";
+
+impl<'a> Line<'a> {
+    /// What it sets at a release.
+    pub(super) fn settings_of(&self, release: u32) -> Settings<'a> {
+        let of = self.of(release);
+        let (letters, behind) = of.split_once(':').unwrap_or((of, ""));
+        Settings { letters, behind }
+    }
+}
+
+impl Settings<'_> {
+    /// Whether a letter is there that is not the first.
+    pub(super) fn has(&self, letter: char) -> bool {
+        self.letters.chars().skip(1).any(|one| one == letter)
+    }
+
+    /// CUDA graphs: none, of parts, of a whole step.
+    pub(super) fn graphs(&self) -> CudaGraphs {
+        match self.letters.chars().next() {
+            Some('s') => CudaGraphs::Scoped,
+            Some('i') => CudaGraphs::Iteration,
+            _ => CudaGraphs::None,
+        }
+    }
+
+    /// How tokens get to experts, where there are some.
+    pub(super) fn dispatcher(&self, experts: bool) -> Option<Dispatcher> {
+        let named = if self.has('f') { Dispatcher::Flex } else { Dispatcher::AllToAll };
+        experts.then_some(named)
+    }
+
+    /// What is computed again.
+    pub(super) fn recomputed(&self) -> Recomputed {
+        match self.behind {
+            "full" => Recomputed::Full,
+            _ if self.behind.is_empty() || self.offloaded().is_some() => Recomputed::Nothing,
+            behind => match number_after(behind, BLOCK) {
+                Some(layers) => Recomputed::Block(layers),
+                None => Recomputed::Modules(behind.split('+').map(str::to_owned).collect()),
+            },
+        }
+    }
+
+    /// Layers whose activations wait on the host.
+    pub(super) fn offloaded(&self) -> Option<u64> {
+        number_after(self.behind, ON_HOST)
+    }
+}
+
+fn number_after(text: &str, before: &str) -> Option<u64> {
+    text.strip_prefix(before)?.parse().ok()
 }
 
 /// A precision as plan files name it.
