@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use planner::finding::{Finding, Severity};
 use planner::software::with_usual_framework;
 use planner::wire::{Objective, PlanFile, Verdict};
 
@@ -146,6 +147,9 @@ impl PlanCommand {
         if let Some(relief) = sourced.answer.as_ref().and_then(|answer| answer.relief.as_ref()) {
             search::helps(relief, "--set").lines().for_each(notice);
         }
+        let warned: Vec<Finding> =
+            answer.findings.iter().filter(|one| one.severity == Severity::Warning).cloned().collect();
+        text::findings(&warned).lines().for_each(notice);
         notice(&match &self.out {
             Some(path) => {
                 let plan = path.display();

@@ -259,6 +259,15 @@ fn readable(answer: &SearchAnswer) -> String {
     if answer.rows.iter().chain(answer.bests().into_iter().map(|best| best.1)).any(|row| !row.simulated) {
         out.push_str("~ by the closed form: only the best are simulated, and steps of many thousand micro batches are not\n");
     }
+    let passed_over = |rows: &[Row]| {
+        rows.first().is_some_and(|first| {
+            rows.iter().any(|row| row.gpus == first.gpus && row.step_seconds < first.step_seconds)
+        })
+    };
+    let quickest = matches!(answer.objective, Objective::Fastest | Objective::Cheapest);
+    if quickest && answer.by_group().iter().any(|(_, rows)| passed_over(rows)) {
+        out.push_str("of plans within 2 % of the best, which the time model can't tell apart, the simplest stands first\n");
+    }
     if let Some(nearest) = &answer.nearest {
         out.push_str(&format!(
             "\nnearest     {}: {:.1} % faster, but it needs {}\n",

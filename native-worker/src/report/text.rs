@@ -42,7 +42,12 @@ pub fn table(rows: &[Vec<String>]) -> String {
             .enumerate()
             .map(|(column, cell)| {
                 let width = widths[column];
-                if are_numbers[column] { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+                match are_numbers[column] {
+                    true => format!("{cell:>width$}"),
+                    // What ends a line is not filled up: a list of all ranks may stand in one line of thousands.
+                    false if column + 1 == row.len() => cell.clone(),
+                    false => format!("{cell:<width$}"),
+                }
             })
             .collect();
         out.push_str(cells.join("  ").trim_end());

@@ -9,6 +9,7 @@ mod hub_losses;
 mod hub_runs;
 mod launch;
 mod launch_batch;
+mod launch_header;
 mod lint;
 mod plan;
 mod recover;

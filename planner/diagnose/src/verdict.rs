@@ -12,11 +12,13 @@ use super::attempt::{Attempt, Seen};
 use super::book::{Book, Key, Moment};
 use super::causes::{Role, Weight};
 use super::exits::ProcessEnd;
-use super::origin::Origin;
+use super::origin::{Format, Origin};
 use super::scan::SCANNER;
 use super::xid;
 use planner::plan::Plan;
 
+/// Marks by which lines say which rank wrote them.
+const MARKS: [Format; 3] = [Format::RankMark, Format::TaskMark, Format::RoleMark];
 /// Verdicts that are told.
 const MOST_VERDICTS: usize = 12;
 /// Files that are listed.
@@ -158,6 +160,7 @@ fn of_attempt(looked: &Looked, plan: Option<&Plan>) -> Answer {
         });
     } else if verdicts.first().is_some_and(|first| first.culprit.rank.is_none())
         && looked.book.ranks.len() < 2
+        && !MARKS.iter().any(|mark| looked.book.formats.contains(mark))
     {
         notes.push(
             "lines do not say which rank wrote them: srun -l, torchrun --tee 3 or a file for each rank does"

@@ -190,7 +190,8 @@ pub(super) fn plan(row: &Row<'_>, fp32_gradients: bool) -> Result<Value, String>
             "optimizer": optimizer(preset),
             "grad_dtype": if fp32_gradients && preset != MOONLIGHT { "fp32" } else { "bf16" }, "cross_entropy": "te",
             "moe": {
-                "dispatcher": if flex { "flex" } else { "alltoall" }, "backend": if flex { "hybridep" } else { "deepep" },
+                // Where a row says neither, what its recipe has is not known to be another.
+                "dispatcher": flex.then_some("flex"), "backend": flex.then_some("hybridep"),
                 "load_imbalance": load
             }
         }

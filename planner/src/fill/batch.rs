@@ -13,13 +13,14 @@ const MOST: u64 = 1 << 20;
 /// Share by which a batch is changed so that more ranks can be replicas.
 const CHANGED: f64 = 0.03;
 
-/// Sequences of a step for a model by its preset, where it is one, made to divide over replicas on a world of ranks.
-pub(crate) fn assumed_batch(preset: Option<&str>, seq_len: u64, world: u64) -> u64 {
+/// Sequences of a step for a model by its preset, where it is one, made to divide over replicas on a world of ranks, each of which takes
+/// micro batches of so many.
+pub(crate) fn assumed_batch(preset: Option<&str>, seq_len: u64, world: u64, micro: Option<u64>) -> u64 {
     let published = preset.and_then(|id| presets().iter().find(|preset| preset.id == id)?.batch.as_ref());
     let tokens = published.map_or(TOKENS, |batch| batch.tokens);
     let wanted = (tokens / seq_len.max(1)).clamp(1, MOST);
     // Axes within a replica are powers of two, mostly: what else the world is made of is left to replicas.
-    let world = world.max(1);
+    let world = world.max(1).saturating_mul(micro.unwrap_or(1).max(1));
     let odd = world >> world.trailing_zeros();
     let units = (0..=world.trailing_zeros()).rev().map(|power| odd << power);
     let rounded = |unit: u64| (wanted + unit / 2) / unit * unit;
@@ -113,8 +114,16 @@ mod tests {
     #[test]
     fn a_batch_is_published_or_four_million_tokens_and_divides() {
         let check = |preset: Option<&str>, seq_len: u64, world: u64, expected: u64| {
-            assert_eq!(assumed_batch(preset, seq_len, world), expected, "{preset:?} {seq_len} {world}");
+            assert_eq!(assumed_batch(preset, seq_len, world, None), expected, "{preset:?} {seq_len} {world}");
+            assert_eq!(
+                assumed_batch(preset, seq_len, world, Some(1)),
+                expected,
+                "{preset:?} {seq_len} {world}"
+            );
         };
+        for (world, micro, expected) in [(24, 5, 1020), (8, 3, 1032), (64, 6, 1008), (64, 4, 1024)] {
+            assert_eq!(assumed_batch(None, 4096, world, Some(micro)), expected, "{world} {micro}");
+        }
         check(None, 4096, 64, 1024);
         check(None, 4096, 2048, 1024);
         check(None, 4096, 56, 1008);

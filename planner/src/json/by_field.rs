@@ -30,6 +30,9 @@ macro_rules! by_field {
     ($name:ident { $($field:ident),* $(,)? }) => {
         $crate::json::by_field::by_field! { $name, false, [] [$($field)*] }
     };
+    ($name:ident { $($needed:ident),* ; $($field:ident),* $(,)? }) => {
+        $crate::json::by_field::by_field! { $name, false, [$($needed)*] [$($field)*] }
+    };
     (open $name:ident { $($needed:ident),* ; $($field:ident),* $(,)? }) => {
         $crate::json::by_field::by_field! { $name, true, [$($needed)*] [$($field)*] }
     };

@@ -49,7 +49,12 @@ impl Choice {
         let mut assumed = Vec::new();
         if base.training.global_batch_size.is_none() {
             let preset = base.model.preset.as_deref();
-            let batch = assumed_batch(preset, plan.training.seq_len, plan.world_size());
+            let batch = assumed_batch(
+                preset,
+                plan.training.seq_len,
+                plan.world_size(),
+                base.training.micro_batch_size,
+            );
             base.training.global_batch_size = Some(batch);
             assumed.push("training.global_batch_size".to_owned());
         }

@@ -59,7 +59,12 @@ impl Request {
             return None;
         }
         let world = nodes.saturating_mul(self.gpus_per_node());
-        let batch = assumed_batch(self.plan.model.preset.as_deref(), seq_len, world);
+        let batch = assumed_batch(
+            self.plan.model.preset.as_deref(),
+            seq_len,
+            world,
+            self.plan.training.micro_batch_size,
+        );
         Some(batch).filter(|batch| self.plan.training.global_batch_size != Some(*batch))
     }
 

@@ -136,7 +136,7 @@ fn a_batch_that_nobody_said_is_the_one_of_the_nodes() {
         json!({"gpu": "l40s", "nodes": 14, "gpus_per_node": 1}),
         json!({"objective": "fewest_gpus", "training": {"seq_len": 8192}}),
     );
-    let fresh = |nodes: u64| crate::fill::assumed_batch(Some("llama-3-8b"), 8192, nodes);
+    let fresh = |nodes: u64| crate::fill::assumed_batch(Some("llama-3-8b"), 8192, nodes, None);
     let batch_there = fresh(14);
     assert!(request.batch_is_assumed && request.plan.training.global_batch_size == Some(batch_there));
     let row = whole(&Search::new(&request).unwrap()).rows.remove(0);

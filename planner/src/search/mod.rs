@@ -55,6 +55,8 @@ mod settings;
 mod sharded_tests;
 mod sharding;
 mod simple;
+#[cfg(test)]
+mod simple_tests;
 mod sink;
 mod sizes;
 mod space;

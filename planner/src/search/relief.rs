@@ -380,8 +380,18 @@ impl Search {
         let on = |gpu: &Gpu| self.fitting(&|axes| axes.gpu = Some(vec![gpu.id.to_owned()]));
         let fitting = larger.into_iter().find_map(on)?;
         let id = fitting.settings.gpu.clone();
-        let gpu = Pin { field: "cluster.gpu".to_owned(), value: id.as_str().into() };
-        Some(fitting.remedy(&format!("GPUs with more memory, such as {id}"), vec![gpu]))
+        let mut changes = vec![Pin { field: "cluster.gpu".to_owned(), value: id.as_str().into() }];
+        // What was said of the old GPU's memory, links and price is not said of the other's.
+        let cluster = &self.request().plan.cluster;
+        let of_the_old = [
+            ("cluster.memory_gib", cluster.memory_gib.is_some()),
+            ("cluster.nvlink_domain", cluster.nvlink_domain.is_some()),
+            ("cluster.nic_gbps", cluster.nic_gbps.is_some()),
+            ("cluster.price_per_gpu_hour", cluster.price_per_gpu_hour.is_some()),
+        ];
+        let said = of_the_old.into_iter().filter(|(_, said)| *said);
+        changes.extend(said.map(|(field, _)| Pin { field: field.to_owned(), value: Value::Null }));
+        Some(fitting.remedy(&format!("GPUs with more memory, such as {id}"), changes))
     }
 
     /// The best plan by the closed form that fits when axes are changed, of those that are looked at: there are bounds on how

@@ -5,9 +5,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use serde::Deserialize;
+
 use crate::cluster::Gpu;
 use crate::data;
-use serde::Deserialize;
+use crate::json::by_field::by_field;
 
 macro_rules! roles {
     ($($role:ident = $name:literal: $doc:literal,)*) => {
@@ -93,8 +95,7 @@ pub const ROLES: usize = ConstantRole::ALL.len();
 
 /// One constant. Of those that are fitted `priors.json` says what they mean, and from where the fit began; no part of the program,
 /// which would send it to every browser.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default)]
 pub struct Constant {
     /// Name.
     pub name: String,
@@ -107,9 +108,10 @@ pub struct Constant {
     /// Where the value comes from.
     pub source: Option<String>,
     /// Whether likely ranges stand on steps that it decides, though it was not fitted to them.
-    #[serde(default)]
     pub stands: bool,
 }
+
+by_field! { Constant { name, value; unit, meaning, source, stands } }
 
 impl Constant {
     /// Whether measured rows decide it.

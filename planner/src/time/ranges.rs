@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::from_plan::profile;
 use crate::data;
+use crate::json::by_field::by_field;
 use crate::model::{Architecture, Mixer};
 use crate::plan::Plan;
 use crate::software::Product;
@@ -53,8 +54,7 @@ pub fn sizes(model: &Architecture) -> [u64; 3] {
 }
 
 /// Published runs of a class on one GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Runs {
     /// Id of the GPU.
     pub gpu: String,
@@ -66,6 +66,8 @@ pub struct Runs {
     pub models: Vec<[u64; 3]>,
 }
 
+by_field! { Runs { gpu, count, most_gpus, models; } }
+
 /// How far below and above a step its likely range ends, as logarithms.
 pub type Ends = [f64; 2];
 
@@ -75,8 +77,7 @@ pub fn wider(one: Ends, other: Ends) -> Ends {
 }
 
 /// What was measured of models of one kind under one software.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunClass {
     /// Software and kind of model, `bridge MoE`; of runs on another network than their GPU's, `bridge MoE elsewhere`.
     pub name: String,
@@ -92,6 +93,8 @@ pub struct RunClass {
     /// The runs, by GPU.
     pub runs: Vec<Runs>,
 }
+
+by_field! { RunClass { name, runs; known, own, others, nothing } }
 
 impl RunClass {
     /// The ends where so much is said.
@@ -111,7 +114,7 @@ impl RunClass {
 pub struct Ranges {
     /// Half the width, as a logarithm, on a GPU whose steps the constants had not seen, but those of others of its generation.
     pub other_gpu: f64,
-    /// The same on a generation of GPUs of which they had seen no step with such software.
+    /// The same on a generation of GPUs of which they had seen steps with other software alone.
     pub other_generation: f64,
     /// Classes, by name.
     pub classes: Vec<RunClass>,

@@ -90,20 +90,40 @@ fn spread_as(
     } else if name.starts_with("native") {
         let why = "no measured step of the executor stands behind its host time, which is assumed: the likely range is wide";
         assumed("runtime", "native", why.to_owned());
-    } else if let (false, Some((profile, constant))) = (of_generation, unmeasured(plan, setup)) {
-        let why = format!(
-            "no measured step stands behind a figure of `{profile}` on {}, which is assumed to be {}: {}; the likely range is wide",
+    } else if let (false, Some(profile), [(role, _, constant), ..]) =
+        (of_generation, profile(plan), &unmeasured(setup)[..])
+    {
+        let field = "software.profile";
+        let what = format!(
+            "no measured step stands behind a figure of `{}` on {}, which is assumed to be {}: {}",
+            profile.name,
             gpu.title,
             format!("{} {}", constant.value, text_of(&constant.unit).trim_start_matches('1')).trim_end(),
             uncapitalized(text_of(&constant.meaning))
         );
-        assumed("software.profile", profile, why);
+        if *role == setup.numbers.role() {
+            assumed(field, &profile.name, format!("{what}; the likely range is wide"));
+        } else {
+            let [below, above] = by_unmeasured(plan, (setup, step));
+            let known = measured(&|_| true);
+            let other =
+                if known { [ranges().other_generation; 2] } else { alike(&name).unwrap_or([ASSUMED; 2]) };
+            half = wider(half, other);
+            half = [half[0] + below, half[1] + above];
+            let why =
+                format!("{what}; the likely range is wider by what half and twice of it do to the step");
+            note(field, profile.name.as_str().into(), why);
+        }
     } else if !measured(&|_| true) {
-        half = wider(half, [ASSUMED; 2]);
-        let why = format!(
-            "no measured step of {} stands behind this model's: the likely range is wide",
-            models(&name)
-        );
+        // Software that takes the same constants says how far off such models are, where there is some.
+        let (ends, whose) = match alike(&name) {
+            Some(ends) => {
+                (ends, ": those of other software for Megatron-Core stand in, and the likely range is wider")
+            }
+            None => ([ASSUMED; 2], " stands behind this model's: the likely range is wide"),
+        };
+        half = wider(half, ends);
+        let why = format!("no measured step of {}{whose}", models(&name));
         note("model", serde_json::Value::Null, why);
     } else if !of_gpu {
         half = wider(half, [if of_generation { ranges().other_gpu } else { ranges().other_generation }; 2]);
@@ -187,14 +207,29 @@ fn models(class: &str) -> String {
     format!("{} models with {}", kind(class), software_title(class))
 }
 
-/// Most GPUs of a measured step of such models, with software that exchanges alike (all of Megatron does), and how often their number
-/// doubles to the plan's, where that is larger.
+/// Software that computes and exchanges alike, as all for Megatron-Core does.
+fn family(class: &str) -> &str {
+    let own = software(class);
+    if own.starts_with("bridge") { "megatron" } else { own }
+}
+
+/// Classes of such models with software alike.
+fn of_family(class: &str) -> impl Iterator<Item = &'static RunClass> {
+    ranges()
+        .classes
+        .iter()
+        .filter(move |of| family(&of.name) == family(class) && kind(&of.name) == kind(class))
+}
+
+/// The widest ends of plans that say little, of such models with software alike.
+fn alike(class: &str) -> Option<Ends> {
+    of_family(class).filter_map(|of| of.ends(Said::Nothing).or_else(|| of.ends(Said::Others))).reduce(wider)
+}
+
+/// Most GPUs of a measured step of such models, with software that exchanges alike, and how often their number doubles to the plan's, where
+/// that is larger.
 fn beyond(class: &str, world: u64) -> Option<(u64, f64)> {
-    let family = |name: &str| {
-        if software(name).starts_with("bridge") { "megatron" } else { software(name) }.to_owned()
-    };
-    let alike = |of: &&RunClass| family(&of.name) == family(class) && kind(&of.name) == kind(class);
-    let runs = ranges().classes.iter().filter(alike).flat_map(|class| &class.runs);
+    let runs = of_family(class).flat_map(|class| &class.runs);
     let largest = runs.map(|runs| runs.most_gpus).max()?;
     let doublings = libm::log2(world as f64 / largest as f64);
     (doublings > 0.0).then_some((largest, doublings))
@@ -252,17 +287,33 @@ fn uncapitalized(text: &str) -> String {
     text
 }
 
-/// What a step of this plan rests on most, and was fitted to no row: the rate of its GEMMs, its kernel of attention, the
-/// traffic of its software and its time to launch layers.
-fn unmeasured(plan: &Plan, setup: &Setup) -> Option<(&'static str, &'static Constant)> {
+/// What a step of this plan rests on most, and was fitted to no row: of the rate of its GEMMs, its kernel of attention, the traffic of its
+/// software and its time to launch layers, each with its place in the table.
+fn unmeasured(setup: &Setup) -> Vec<(ConstantRole, usize, &'static Constant)> {
     let attention = if setup.options.unfused { ConstantRole::Bmm } else { ConstantRole::Attention };
     let roles = [setup.numbers.role(), attention, ConstantRole::Traffic, ConstantRole::HostLayer];
-    let chosen = roles.iter().filter_map(|&role| {
-        let at = setup.chosen.get(role as usize)?;
-        table().constants.get(usize::from(*at))
+    let chosen = roles.into_iter().filter_map(|role| {
+        let at = usize::from(*setup.chosen.get(role as usize)?);
+        Some((role, at, table().constants.get(at)?))
     });
-    let mut assumed = chosen.filter(|constant| !constant.is_measured());
-    Some((profile(plan)?.name.as_str(), assumed.next()?))
+    chosen.filter(|(.., constant)| !constant.is_measured()).collect()
+}
+
+/// How much shorter and longer a step may be, as logarithms, where each constant of its that no row decides may be half or twice what is
+/// assumed.
+fn by_unmeasured(plan: &Plan, (setup, step): (&Setup, &StepTime)) -> Ends {
+    let mut ends = [0.0; 2];
+    for (_, at, constant) in unmeasured(setup) {
+        let mut values = table().values();
+        let both = [0.5, 2.0].map(|factor| {
+            values[at] = factor * constant.value;
+            let other = super::nonuniform::predict(plan, setup, &values);
+            other.map_or(0.0, |other| libm::log(other.total() / step.total()))
+        });
+        let [one, other] = both;
+        ends = [ends[0] - one.min(other).min(0.0), ends[1] + one.max(other).max(0.0)];
+    }
+    ends.map(|end: f64| end.min(ASSUMED))
 }
 
 #[cfg(test)]
@@ -299,7 +350,6 @@ mod tests {
             ("l40s", json!({"tp": 2}), None, json!({}), &["cluster.gpu", "cluster.gpu"]),
             // Kernels and software of which no row says anything on that GPU.
             ("b200", json!({}), Some("nanotron-2024"), json!({}), &["software.profile"]),
-            ("a100-80gb-sxm", json!({}), None, json!({}), &["software.profile"]),
             ("h100-sxm", json!({}), Some("torchtitan-2024-eager"), json!({}), &["software.profile"]),
         ] {
             let (range, said) = found(gpu, layout, profile, training);
@@ -307,6 +357,13 @@ mod tests {
             let named: Vec<&str> = said.iter().map(|finding| finding.field.as_str()).collect();
             assert_eq!(named, fields, "{gpu} {profile:?}");
         }
+        // A kernel that no row decides, on a GPU that other software ran on, is as much as it does to the step.
+        let (range, said) = found("a100-80gb-sxm", json!({}), None, json!({}));
+        assert!((1.1 * known.0..assumed).contains(&range), "{range} {}", known.0);
+        assert_eq!(
+            said.iter().map(|finding| finding.field.as_str()).collect::<Vec<_>>(),
+            ["software.profile"]
+        );
     }
 
     /// The likely range's upper end over the step, and what is said of the number of GPUs.
@@ -374,6 +431,6 @@ mod tests {
     #[test]
     fn the_figure_that_was_assumed_is_named() {
         let (_, said) = found("b200", json!({}), Some("nanotron-2024"), json!({}));
-        insta::assert_snapshot!(said[0].message, @"no measured step stands behind a figure of `nanotron-2024` on B200, which is assumed to be 0.3: share of the bf16 peak of attention by kernel fa2 (blackwell); the likely range is wide");
+        insta::assert_snapshot!(said[0].message, @"no measured step stands behind a figure of `nanotron-2024` on B200, which is assumed to be 0.3: share of the bf16 peak of attention by kernel fa2 (blackwell); the likely range is wider by what half and twice of it do to the step");
     }
 }

@@ -329,7 +329,7 @@ plan_part! {
                 .usual(Word(Granularity::None.name())).trained(),
         /// Modules recomputed when selective.
         pub modules: Option<Vec<String>> =
-            words(RECOMPUTE_MODULES).at(Part::Recompute, "Recomputed modules").given(Given::Selective).trained(),
+            words(RECOMPUTE_MODULES).at(Part::Recompute, "Recomputed modules").read_by(Readers::MegatronCore).given(Given::Selective).trained(),
         /// Whether every so many layers are a checkpoint (`uniform`), or so many layers of each chunk are (`block`), when full.
         pub method: Option<String> =
             word(&["uniform", "block"]).at(Part::Recompute, "Method").usual(Word("uniform")).given(Given::Full).trained(),
@@ -468,6 +468,11 @@ impl MoeTraining {
     /// Whether experts have fixed sizes, as a CUDA graph that captures them needs: they are padded to a capacity.
     pub fn captures_experts(&self) -> bool {
         self.capacity_factor.is_some() && self.pad_to_capacity
+    }
+
+    /// Whether tokens get to experts, however many, without the host waiting for their number, as a CUDA graph that captures it needs.
+    pub fn takes_any_count(&self) -> bool {
+        self.dispatcher == Dispatcher::Flex && self.backend == FlexBackend::HybridEp
     }
 
     /// Tokens that reach the experts of the busiest rank, over the mean. A capacity bounds them; padded to it they are exactly that.

@@ -8,6 +8,7 @@ mod alike;
 mod comments;
 mod compress;
 mod index;
+mod names;
 mod order;
 mod size;
 
@@ -32,6 +33,10 @@ PROFILE  the profile that all modules were built by; without it each has the one
 
 /// What the page is called in `web/size.toml` when each of its modules has the profile that `index.html` names.
 const FULL: &str = "web-release";
+
+/// How modules are made here; another word whenever the same compiled module would become another one, so that no browser puts a module
+/// that it kept beside the JavaScript of another.
+const WAY: &str = "short names";
 
 fn main() -> ExitCode {
     match run(std::env::args_os().skip(1).collect()) {
@@ -153,12 +158,14 @@ fn bind(path: &Path, bytes: Vec<u8>, name: &str, output: &Path) -> Result<()> {
     bindgen.omit_default_module_path(false);
     bindgen.generate(output).with_context(|| format!("binding {}", path.display()))?;
     let bound = output.join(format!("{name}_bg.wasm"));
-    let ordered = order::ordered(&read(&bound)?).with_context(|| format!("of {}", path.display()))?;
-    std::fs::write(bound, ordered)?;
     let script = output.join(format!("{name}.js"));
     let text =
         std::fs::read_to_string(&script).with_context(|| format!("cannot read {}", script.display()))?;
-    Ok(std::fs::write(script, comments::without(&text))?)
+    let (module, text) = names::short(&read(&bound)?, &comments::without(&text))
+        .with_context(|| format!("of {}", path.display()))?;
+    let ordered = order::ordered(&module).with_context(|| format!("of {}", path.display()))?;
+    std::fs::write(bound, ordered)?;
+    Ok(std::fs::write(script, text)?)
 }
 
 /// The tags that load a module and start it.
@@ -175,9 +182,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Sixteen digits that change when the bytes do, by which the hub tells browsers to keep a file for good.
+/// Sixteen digits that change when the bytes do, or what is made of them, by which the hub tells browsers to keep a file for good.
 fn hash(bytes: &[u8]) -> String {
-    hex::encode(&Sha256::digest(bytes)[..8])
+    hex::encode(&Sha256::new().chain_update(WAY).chain_update(bytes).finalize()[..8])
 }
 
 #[cfg(test)]

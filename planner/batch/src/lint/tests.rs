@@ -223,6 +223,71 @@ fn strings_that_are_scripts() {
 }
 
 #[test]
+fn a_rank_that_the_batch_script_sets_is_that_of_its_first_task() {
+    let rule = &["expanded-on-batch-host"][..];
+    let set = "export MASTER_ADDR=a MASTER_PORT=15000\n";
+    check(&job(8, &format!("{set}export RANK=$SLURM_PROCID\nsrun python train.py")), rule);
+    check(&job(8, &format!("{set}export LOCAL_RANK=${{SLURM_LOCALID}}\nsrun python train.py")), rule);
+    check(&job(8, &format!("{set}RANK=$SLURM_PROCID srun python train.py")), rule);
+    check(&job(8, &format!("{set}srun --export=ALL,RANK=$SLURM_PROCID python train.py")), rule);
+    let by_node = "srun bash -c 'torchrun --nnodes=2 --node_rank=$NODE_RANK --nproc_per_node=8 --master_addr=$MASTER_ADDR train.py'";
+    check(&job(1, &format!("{set}export NODE_RANK=$SLURM_NODEID\n{by_node}")), rule);
+    // Where a task sets it, where nobody else is, where it is kept to the script, and where it is another name.
+    let own = "srun bash -c 'export RANK=$SLURM_PROCID; python train.py'";
+    check(&job(8, &format!("{set}export RANK=$SLURM_PROCID\n{own}")), &[]);
+    check(&job(8, &format!("{set}export RANK=$SLURM_PROCID\nsrun -N 1 -n 1 python prepare.py")), &[]);
+    check(&job(8, &format!("{set}export FIRST=$SLURMD_NODENAME\nsrun python train.py")), &[]);
+}
+
+#[test]
+fn gpus_that_nobody_uses() {
+    let places = |text: &str| -> Vec<(String, u64, String)> {
+        let report = lint(text.as_bytes());
+        let idle = report.findings.into_iter().filter(|finding| finding.rule == "idle-gpus");
+        idle.map(|finding| (finding.message, finding.line, finding.fix)).collect()
+    };
+    let one = |text: &str| {
+        let found = places(text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0].clone()
+    };
+    let (message, line, fix) = one(&job(8, "srun --ntasks=8 python train.py"));
+    assert_eq!((message.as_str(), line), ("a node's 4 tasks leave 4 of its 8 GPUs idle", 5));
+    assert!(fix.contains("--ntasks=16, or leave it out"), "{fix}");
+    let (_, line, fix) = one(&job(4, "srun python train.py"));
+    assert_eq!((line, fix.as_str()), (3, "start one task for each GPU: --ntasks-per-node=8"));
+    let with = |more: &str, body: &str| {
+        job(4, body).replace("--gpus-per-node=8", &format!("--gpus-per-node=8\n#SBATCH {more}"))
+    };
+    one(&with("--gpus-per-task=1", "srun python train.py"));
+    assert!(places(&with("--gpus-per-task=2", "srun python train.py")).is_empty());
+    assert!(places(&job(8, "srun python train.py")).is_empty());
+    // Nothing but the batch script itself starts a launcher, and it knows of no other node.
+    let (message, ..) = one(&job(1, "torchrun --nproc_per_node=8 train.py"));
+    assert!(message.contains("2 nodes"), "{message}");
+    for body in [
+        "torchrun --nproc_per_node=8 prepare.py\nsrun python train.py",
+        "srun torchrun --nproc_per_node=8 --nnodes=2 --rdzv_endpoint=h:29400 --rdzv_backend=c10d train.py",
+        "source env.sh\ntorchrun --nproc_per_node=8 train.py",
+        "pdsh -w a,b torchrun --nproc_per_node=8 train.py",
+    ] {
+        assert!(places(&job(1, body)).is_empty(), "{body}");
+    }
+    assert!(
+        places(&job(1, "torchrun --nproc_per_node=8 train.py").replace("--nodes=2", "--nodes=1")).is_empty()
+    );
+}
+
+#[test]
+fn a_step_that_tasks_start_is_started_by_each() {
+    let rule = &["double-spawn"][..];
+    check(&job(8, "srun --container-image=a.sqsh bash -c 'srun python train.py'"), rule);
+    check(&job(1, "srun bash -c \"srun hostname\""), rule);
+    check(&job(8, "srun bash -c 'if [ $SLURM_PROCID = 0 ]; then srun hostname; fi'"), &[]);
+    check(&job(8, "srun -N 1 -n 1 bash -c 'srun hostname'"), &[]);
+}
+
+#[test]
 fn components_have_counts_of_their_own() {
     let job = |second: &str, body: &str| {
         format!(

@@ -1,4 +1,4 @@
-//! How good predictions are on what nobody fitted: each source, each family of models and each GPU left out in turn.
+//! How good predictions are on what nobody fitted: each source, each family of models, each GPU and each software's rows on one left out in turn.
 //!
 //! Rows are plan files, told as users would, and their seconds those of the answer. Of sources that no constant was ever fitted to all rows are
 //! unseen as they are. What remains in sight are the forms of the formulas, which were chosen with most sources known.
@@ -23,6 +23,8 @@ pub enum LeftOut {
     Model,
     /// All rows of its GPU.
     Gpu,
+    /// All of its software's rows on its GPU, and no other software's.
+    OnGpu,
     /// The half of all rows that this is in.
     Half,
     /// Nothing, for no row of its source was ever fitted.
@@ -37,6 +39,7 @@ impl LeftOut {
             LeftOut::Family => "family",
             LeftOut::Model => "model",
             LeftOut::Gpu => "GPU",
+            LeftOut::OnGpu => "on GPU",
             LeftOut::Half => "half",
             LeftOut::Never => "never fitted",
         }
@@ -56,6 +59,7 @@ pub fn left_out(case: &Case) -> Vec<(LeftOut, String)> {
         let [layers, hidden, experts] = case.model;
         found.push((LeftOut::Family, format!("family {}", case.family)));
         found.push((LeftOut::Model, format!("model {layers} {hidden} {experts}")));
+        found.push((LeftOut::OnGpu, format!("bridge on {}", case.gpu)));
     }
     found
 }
@@ -111,7 +115,7 @@ fn stands_for(source: &Source, left_out: LeftOut, said: Said) -> Option<Said> {
         LeftOut::Half => (less == Said::Own).then_some(Said::Known),
         LeftOut::Model => Some(less),
         LeftOut::Source => (!BRIDGE.contains(&source.name) && !of_old).then_some(less),
-        LeftOut::Family | LeftOut::Gpu => None,
+        LeftOut::Family | LeftOut::Gpu | LeftOut::OnGpu => None,
     }
 }
 
@@ -311,16 +315,19 @@ fn ranges_of(rows: &[Row]) -> Result<Ranges, String> {
     };
     let mut classes: Vec<RunClass> = classes.into_iter().map(class).collect();
     hold_sources(rows, &mut classes);
-    // Of Megatron Bridge, whose tables have the most GPUs: four of Blackwell, and one of Hopper.
-    let on_other = |alone: bool| {
+    // Of Megatron Bridge, whose tables have the most GPUs: four of Blackwell, each of which others of its generation stand for, and one of
+    // Hopper, for which runs of other software do. Early mixtures are off as their own kind's ends say, whatever the GPU.
+    let on_other = |hoppers: bool, without: LeftOut| {
         let like = |row: &&Row| {
             let hopper = gpu(row.gpu).is_some_and(|gpu| gpu.generation == Generation::Hopper);
             let bridge = BRIDGE.contains(&row.dataset) && row.told == Detail::Typed.split();
-            bridge && row.left_out == LeftOut::Gpu && hopper == alone
+            bridge && row.left_out == without && hopper == hoppers && !row.class.starts_with("bridge_early")
         };
         ends(&rows.iter().filter(like).collect::<Vec<_>>(), &[]).map_or(1.0, |ends| ends[0].max(ends[1]))
     };
-    Ok(Ranges { other_gpu: on_other(false), other_generation: on_other(true), classes })
+    let other_gpu = on_other(false, LeftOut::Gpu);
+    let other_generation = on_other(true, LeftOut::OnGpu).max(other_gpu);
+    Ok(Ranges { other_gpu, other_generation, classes })
 }
 
 /// Widens classes until 85 of a hundred of each source's rows, told as users would, are inside of whatever classes they are: by those that are

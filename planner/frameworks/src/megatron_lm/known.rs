@@ -63,7 +63,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
         why: "how long a run is, and when it stops or skips",
         names: &[
             "exit-*", "train-iters*", "train-samples*", "skip-*", "iterations-to-skip",
-            "ramp-up-batch-size", "rampup-batch-size", "step-batch-size-schedule",
+            "ramp-up-batch-size", "step-batch-size-schedule",
             "decrease-batch-size-if-needed", "phase-transition-iterations", "train-sync*", "test-mode",
         ],
     },

@@ -289,6 +289,40 @@ fn every_option_is_read_as_its_row_says() {
 
 /// What is newer than the release is in no row that is written, and only there said to be so.
 #[test]
+fn lengths_in_samples_are_steps_of_the_batch() {
+    check("--train-samples 1000000", "/run/steps", json!(31_250));
+    check("--train-samples 100000 --lr-decay-samples 64000", "/run/lr_decay_steps", json!(2000));
+    check("--train-samples 100000 --lr-warmup-samples 3201", "/run/warmup_steps", json!(100));
+    // Of the falling rate's steps, which are the run's where nothing else is said.
+    check("--train-iters 500 --lr-warmup-fraction 0.1", "/run/warmup_steps", json!(50));
+    check("--train-iters 500 --lr-decay-iters 200 --lr-warmup-fraction 0.1", "/run/warmup_steps", json!(20));
+    check(
+        "--train-samples 32000 --lr-decay-samples 6400 --lr-warmup-fraction .05",
+        "/run/warmup_steps",
+        json!(10),
+    );
+    let file = serde_json::to_value(import("--train-samples 8").file.unwrap()).unwrap();
+    assert_eq!(file.pointer("/run/steps"), Some(&Value::Null), "{file}");
+    let ramped = import("--train-samples 1000000 --rampup-batch-size 16 16 5859375");
+    assert!(
+        ramped.findings.iter().any(|finding| finding.message.contains("rampup-batch-size")),
+        "{:?}",
+        ramped.findings
+    );
+}
+
+#[test]
+fn scales_of_losses_are_those_of_fp16() {
+    let scale = |options: &str| {
+        let file = serde_json::to_value(import(options).file.unwrap()).unwrap();
+        file.pointer("/training/loss_scale").cloned()
+    };
+    assert_eq!(scale(""), None);
+    assert_eq!(scale("--loss-scale-window 500"), None);
+    assert_eq!(scale("--fp16 --loss-scale-window 500").unwrap()["window"], json!(500));
+}
+
+#[test]
 fn versions_are_those_of_the_parser() {
     let takes: BTreeMap<String, String> =
         serde_json::from_str(include_str!("../../tests/options/megatron-lm-0.19.json")).unwrap();

@@ -118,27 +118,41 @@ fn plan(
     training["fp8_param_gather"] = gathers_float8(settings).into();
     training["optimizer"]["kind"] = optimizer(settings, notes).into();
     training["recompute"] = recompute(settings, chosen, notes);
-    falls(settings, &mut plan)?;
+    falls(settings, &mut plan, notes)?;
     Ok(plan)
 }
 
-/// How the learning rate falls. A rate that stays and falls at last is none of a plan's schedules; nothing is said of it.
-fn falls(settings: &Settings, plan: &mut Value) -> Result<(), String> {
-    let falls = match (settings.real("lr_scheduler.decay_ratio")?, settings.text("lr_scheduler.decay_type")) {
-        (Some(0.0), _) => Some("constant"),
-        (None, Some(kind)) if kind == "cosine" => Some("cosine"),
-        (None, Some(kind)) if kind == "linear" => Some("linear"),
-        _ => None,
+/// How the learning rate falls: from the warm-up's end on, unless a part of the steps is said in which it does.
+fn falls(settings: &Settings, plan: &mut Value, notes: &mut Notes) -> Result<(), String> {
+    let kind = settings.text("lr_scheduler.decay_type").unwrap_or_else(|| "linear".to_owned());
+    let part = settings.real("lr_scheduler.decay_ratio")?;
+    let schedule = match (part, kind.as_str()) {
+        (Some(part), _) if part <= 0.0 => "constant",
+        (None, "linear" | "cosine") => kind.as_str(),
+        (None, _) => {
+            let message = "the rate of a plan stays or falls linearly or as a cosine; it is taken as linear, which a script says too";
+            notes.warn("run.lr_schedule", &kind, message);
+            "linear"
+        }
+        (Some(part), _) => {
+            let message = "the rate of a plan falls from the warm-up's end on or not at all; it is taken as staying, and a script of this plan sets a decay_ratio of 0: take that option out of it to have the configuration's";
+            notes.warn("run.lr_schedule", &format!("decay_ratio {part}"), message);
+            "constant"
+        }
     };
-    if let Some(schedule) = falls {
-        plan["run"]["lr_schedule"] = schedule.into();
-    }
-    if let (Some("linear" | "cosine"), Some(part)) = (falls, settings.real("lr_scheduler.min_lr_factor")?) {
+    plan["run"]["lr_schedule"] = schedule.into();
+    if let ("linear" | "cosine", Some(least)) = (schedule, settings.real("lr_scheduler.min_lr_factor")?) {
         let lr = settings.real("optimizer.lr")?.unwrap_or_else(|| Setting::usual_of("run.lr"));
-        plan["run"]["min_lr"] = (lr * part).into();
+        plan["run"]["min_lr"] = (lr * least).into();
+    }
+    if settings.text("lr_scheduler.warmup_steps").is_none() {
+        plan["run"]["warmup_steps"] = WARMUP.into();
     }
     Ok(())
 }
+
+/// Steps of warm-up where a configuration says none (torchtitan/config/job_config.py).
+const WARMUP: u64 = 200;
 
 fn model(settings: &Settings) -> Result<Value, String> {
     let name = settings.text("model.name").unwrap_or_else(|| "llama3".to_owned());

@@ -52,6 +52,13 @@ fn a_configuration_is_a_plan_and_options_change_it() {
     check("--optimizer.beta2 0.99 --optimizer.name AdamW", "/training/optimizer/beta2", json!(0.99));
     check("--optimizer.eps 1e-6", "/training/optimizer/eps", json!(1e-6));
     check("--debug.deterministic", "/training/deterministic", json!(true));
+    // What torchtitan does where nothing is said, and what is said of it.
+    check("", "/run/lr_schedule", json!("linear"));
+    check("", "/run/warmup_steps", json!(200));
+    check("--lr_scheduler.warmup_steps 7", "/run/warmup_steps", json!(7));
+    check("--lr_scheduler.decay_type cosine", "/run/lr_schedule", json!("cosine"));
+    check("--lr_scheduler.decay_ratio 0", "/run/lr_schedule", json!("constant"));
+    check("--optimizer.lr 1e-3 --lr_scheduler.min_lr_factor 0.1", "/run/min_lr", json!(1e-4));
     check("--debug.no-deterministic", "/training/deterministic", json!(false));
     check(
         "--model.name deepseek_v3 --model.flavor 16B --debug.moe_force_load_balance",
@@ -87,4 +94,20 @@ fn a_function_of_the_registry_is_a_plan() {
     assert_eq!((file.model.preset.as_deref(), file.layout.tp), (Some("llama-3-70b"), Some(8)));
     assert_eq!(file.training.global_batch_size, Some(64));
     assert!(Plan::resolve(&file).plan.is_some());
+}
+
+#[test]
+fn a_rate_that_no_plan_has_is_said() {
+    for (options, schedule) in [
+        ("--lr_scheduler.decay_ratio 0.1 --lr_scheduler.decay_type cosine", "constant"),
+        ("--lr_scheduler.decay_type sqrt", "linear"),
+    ] {
+        let imported = import(TOML, options);
+        assert!(
+            imported.findings.iter().any(|finding| finding.field == "run.lr_schedule"),
+            "{:?}",
+            imported.findings
+        );
+        is_planned(imported, "/run/lr_schedule", &json!(schedule));
+    }
 }

@@ -12,7 +12,7 @@ use crate::model::{
     Routing, Score, Scores, fold,
 };
 
-/// Rows of families: a name, the row that it starts from, roles.
+/// Rows of families: names with commas between, the row that they start from, roles.
 fn rows() -> std::str::Lines<'static> {
     text(File::Families).lines()
 }
@@ -22,8 +22,30 @@ fn classes() -> std::str::Lines<'static> {
     text(File::Classes).lines()
 }
 
-/// Names that newer releases of transformers save some sizes by, each with the one that older files have.
-const ALIASES: &[(&str, &[&str])] = &[("num_experts", &["num_local_experts", "n_routed_experts"])];
+/// Other names by which the classes of transformers take some of their sizes (`attribute_map`, and what files of older releases have).
+const ALIASES: &[(&str, &[&str])] = &[
+    ("attention_heads", &["num_attention_heads"]),
+    ("d_model", &["hidden_size"]),
+    ("hidden_size", &["n_embed"]),
+    ("moe_k", &["num_experts_per_tok"]),
+    ("moe_num_experts", &["num_experts"]),
+    ("moe_topk", &["num_experts_per_tok"]),
+    ("n_embd", &["hidden_size"]),
+    ("n_head", &["num_attention_heads"]),
+    ("n_heads", &["num_attention_heads"]),
+    ("n_layer", &["num_hidden_layers"]),
+    ("n_layers", &["num_hidden_layers"]),
+    ("n_positions", &["max_position_embeddings"]),
+    ("n_routed_experts", &["num_local_experts", "num_experts"]),
+    ("num_experts", &["num_local_experts", "n_routed_experts"]),
+    ("num_local_experts", &["num_experts"]),
+];
+
+/// The same of these model types alone; others have both, and mean something else by each.
+const ALIASES_OF: (&[&str], &[(&str, &[&str])]) = (
+    &["gpt_neo", "xglm"],
+    &[("num_heads", &["num_attention_heads"]), ("num_layers", &["num_hidden_layers"])],
+);
 
 /// Puts what a model type's class has into a config.json that leaves it out; the keys that were put in.
 pub(super) fn fill(config: &mut serde_json::Map<String, Value>, model_type: &str) -> Vec<&'static str> {
@@ -37,7 +59,9 @@ pub(super) fn fill(config: &mut serde_json::Map<String, Value>, model_type: &str
             continue;
         }
         // What the file says by another name is said.
-        let others = ALIASES.iter().find(|(name, _)| *name == key).map_or(&[][..], |(_, others)| *others);
+        let own = if ALIASES_OF.0.contains(&model_type) { ALIASES_OF.1 } else { &[] };
+        let mut aliases = ALIASES.iter().chain(own);
+        let others = aliases.find(|(name, _)| *name == key).map_or(&[][..], |(_, others)| *others);
         let said = others.iter().find(|other| config.get(**other).is_some_and(Value::is_u64));
         // And no more by that one, which the class does not have.
         if let Some(said) = said.and_then(|other| config.remove(*other)) {
@@ -64,19 +88,26 @@ pub(super) struct Family {
 
 /// Names of all rows that are model types.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    rows().filter_map(|line| line.split(' ').next()).filter(|name| !name.is_empty() && !name.starts_with('_'))
+    let all = rows().filter_map(|line| line.split(' ').next()).flat_map(|names| names.split(','));
+    all.filter(|name| !name.is_empty() && !name.starts_with('_'))
+}
+
+/// Whether a row has this name.
+fn is_of(line: &str, name: &str) -> bool {
+    line.split(' ').next().is_some_and(|names| names.split(',').any(|one| one == name))
 }
 
 fn row(name: &str) -> Option<std::str::Split<'static, char>> {
-    rows().find_map(|line| {
+    rows().find(|line| is_of(line, name)).map(|line| {
         let mut words = line.split(' ');
-        (words.next() == Some(name)).then_some(words)
+        words.next();
+        words
     })
 }
 
 /// The part that keeps a model type from being planned, where it is one of those.
 pub(super) fn refused(name: &str) -> Option<&'static str> {
-    let line = rows().find(|line| line.split(' ').next() == Some(name))?;
+    let line = rows().find(|line| is_of(line, name))?;
     line.split_once(REFUSED).map(|(_, part)| part)
 }
 

@@ -193,7 +193,8 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
             "config.json leaves out sizes for which transformers takes those of the class: {}. Where the model has others, paste the whole file",
             sizes.join(", ")
         );
-        reader.note("model_type", "Hugging Face config.json", message);
+        let (field, value) = (reader.field("model_type"), short(&reader.config["model_type"]));
+        reader.findings.push(Finding::warning(&field, value, message).rule("Hugging Face config.json"));
     }
     Some(architecture)
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::finding::{Finding, Severity};
 use crate::model::{Activation, Attention, Imported, LayerKind, Mlp, QkNorm, count, import_hf};
 
 fn import(config: Value) -> Imported {
@@ -366,6 +367,63 @@ fn a_list_of_layers_that_ends_early_is_refused() {
         assert!(
             said.iter().any(|message| message.contains("layer_types") && message.contains('2')),
             "{said:?}"
+        );
+    }
+}
+
+#[test]
+fn sizes_by_other_names_of_their_class_are_the_same() {
+    let parameters = |config: Value| {
+        let imported = import_hf(config.as_object().unwrap());
+        assert!(
+            imported.findings.iter().all(|finding| finding.severity != Severity::Warning),
+            "{:?}",
+            imported.findings
+        );
+        count(&imported.architecture.unwrap())
+    };
+    let same = |one: Value, other: Value| assert_eq!(parameters(one.clone()), parameters(other), "{one}");
+    same(
+        json!({"model_type": "bloom", "n_embed": 4096, "n_layer": 30, "num_attention_heads": 32, "vocab_size": 250_880}),
+        json!({"model_type": "bloom", "hidden_size": 4096, "n_layer": 30, "n_head": 32, "vocab_size": 250_880}),
+    );
+    same(
+        json!({"model_type": "gpt2", "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "max_position_embeddings": 2048}),
+        json!({"model_type": "gpt2", "n_embd": 1024, "n_layer": 24, "n_head": 16, "n_positions": 2048}),
+    );
+    same(
+        json!({"model_type": "mpt", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}),
+        json!({"model_type": "mpt", "d_model": 4096, "n_layers": 32, "n_heads": 32}),
+    );
+    same(
+        json!({"model_type": "gpt_neo", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}),
+        json!({"model_type": "gpt_neo", "hidden_size": 768, "num_layers": 12, "num_heads": 12}),
+    );
+}
+
+#[test]
+fn sizes_that_are_those_of_the_class_are_warned_of() {
+    let imported = import_hf(json!({"model_type": "llama", "vocab_size": 32_000}).as_object().unwrap());
+    let warned: Vec<&Finding> =
+        imported.findings.iter().filter(|finding| finding.severity == Severity::Warning).collect();
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].message.contains("hidden_size 4096, num_hidden_layers 32"), "{warned:?}");
+}
+
+#[test]
+fn models_with_an_encoder_are_named() {
+    for (model_type, part) in [
+        ("t5", "attention to an encoder"),
+        ("mt5", "attention to an encoder"),
+        ("deberta-v2", "an encoder's layers"),
+    ] {
+        let config = json!({"model_type": model_type, "d_model": 512, "num_layers": 6, "num_heads": 8, "vocab_size": 32_128});
+        let imported = import_hf(config.as_object().unwrap());
+        assert_eq!(imported.architecture, None, "{model_type}");
+        assert!(
+            imported.findings.iter().any(|finding| finding.message.contains(part)),
+            "{:?}",
+            imported.findings
         );
     }
 }

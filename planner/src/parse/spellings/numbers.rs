@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{Spelled, at, put};
 use crate::finding::clip;
 use crate::units::decimal;
+use crate::wire::Setting;
 
 /// A whole number that people write: 8, 8.0, "8", "2_048", "1,024".
 pub(super) fn whole(value: &Value) -> Option<u64> {
@@ -167,7 +168,8 @@ pub(in crate::parse) fn wanted(message: &str, path: &str) -> Option<&'static str
         ("expected internally tagged enum", "an object with its kind, such as {\"kind\": \"synthetic\"}"),
     ];
     if message.contains("integer `-") && message.contains("expected u") {
-        return Some("a whole number, 0 or more");
+        let counts = Setting::at_path(path).is_some_and(|row| !row.has(0));
+        return Some(if counts { "a whole number, 1 or more" } else { "a whole number, 0 or more" });
     }
     kinds.iter().find(|(expected, _)| message.contains(expected)).map(|(_, words)| *words)
 }

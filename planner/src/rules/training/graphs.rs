@@ -32,6 +32,16 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     broken.require(fixed, FIELD, "[]", RULE, || {
         "without names whole layers are captured, and experts without a capacity and padding to it have no fixed sizes; name modules, or leave the list out".to_owned()
     });
+    // An all-to-all waits for how many tokens each expert gets, and so does DeepEP; HybridEP takes what comes into buffers of a fixed size, of
+    // which paged stash keeps what backward needs.
+    let counts = shape.architecture.moe.is_some() && !training.moe.captures_experts();
+    broken.require(
+        graphs != CudaGraphs::Iteration || !counts || training.moe.takes_any_count(),
+        GRAPHS,
+        graphs.name(),
+        RULE,
+        || "experts without a capacity get other numbers of tokens at every step, which a graph of the whole iteration can't have; give them a capacity and pad to it, or send tokens by flex with hybridep".to_owned(),
+    );
     let full = training.recompute == Granularity::Full;
     broken.require(!full || graphs == CudaGraphs::Iteration, GRAPHS, graphs.name(), RULE, || {
         "full recomputation goes with a graph of the whole iteration only".to_owned()

@@ -361,6 +361,15 @@ fn offload_and_graphs() {
         json!({"cuda_graphs": "iteration", "cuda_graph_modules": ["attn"]}),
         &["training.cuda_graphs"],
     );
+    let whole = |moe: Value| json!({"cuda_graphs": "iteration", "moe": moe});
+    for moe in [json!({}), json!({"dispatcher": "allgather"}), json!({"capacity_factor": 1.5})] {
+        graphs("mixtral-8x7b", whole(moe), &["training.cuda_graphs"]);
+    }
+    let (flex, field) =
+        (|backend| whole(json!({"dispatcher": "flex", "backend": backend})), "training.moe.dispatcher");
+    graphs("mixtral-8x7b", flex("deepep"), &[field, "training.cuda_graphs"]);
+    graphs("mixtral-8x7b", flex("hybridep"), &[field]);
+    graphs("mixtral-8x7b", whole(json!({"capacity_factor": 1.5, "pad_to_capacity": true})), &[]);
     let experts = json!({"granularity": "selective", "modules": ["moe"]});
     let router = |graphs: &str| json!({"cuda_graphs": graphs, "cuda_graph_modules": ["attn", "moe_router"], "recompute": experts});
     graphs("mixtral-8x7b", router("scoped"), &[modules]);

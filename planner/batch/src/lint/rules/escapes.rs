@@ -39,6 +39,63 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         }
     }
     not_exported(context, notes);
+    for_all_tasks(context, notes);
+}
+
+/// Variables by which programs are told which rank or node they are.
+fn says_the_rank(name: &str) -> bool {
+    matches!(name, "RANK" | "LOCAL_RANK" | "NODE_RANK" | "GROUP_RANK" | "MACHINE_RANK")
+}
+
+/// A rank that the batch script sets once, for all tasks.
+fn for_all_tasks(context: &Context<'_>, notes: &mut Notes<'_>) {
+    let first = |text: &Text| {
+        text.holes()
+            .map(|(_, hole)| hole)
+            .find(|hole| !hole.on_task && is_of_task(&hole.name))
+            .map(|hole| hole.name.clone())
+    };
+    let mut say = |name: &str, of: &str, (start, end): (u32, u32)| {
+        let message =
+            format!("{of} is expanded by the batch script: {name} is that of the first task in every task");
+        let fix = format!("set it where each task runs: srun bash -c 'export {name}=${of}; ...'");
+        notes.note("expanded-on-batch-host", start, end, message, fix);
+    };
+    // What a task sets itself is its own.
+    let own = |name: &str| {
+        context
+            .facts
+            .assigned
+            .iter()
+            .any(|one| one.name == name && one.value.holes().any(|(_, hole)| hole.on_task))
+    };
+    let parallel =
+        || context.steps.iter().filter(|step| step.is_parallel()).map(|step| context.call(step.call));
+    for assigned in &context.facts.assigned {
+        let told = says_the_rank(&assigned.name)
+            && context.facts.exported.contains(&assigned.name)
+            && !own(&assigned.name)
+            && parallel().any(|call| call.at > assigned.at);
+        if let Some(of) = first(&assigned.value).filter(|_| told) {
+            say(&assigned.name, &of, (assigned.at, assigned.at + assigned.name.len() as u32));
+        }
+    }
+    for call in parallel() {
+        for (name, field) in call.assigns.iter().filter(|(name, _)| says_the_rank(name) && !own(name)) {
+            if let Some(of) = first(&field.text) {
+                say(name, &of, (field.at, field.at + name.len() as u32));
+            }
+        }
+        let given = call.options.iter().filter(|option| option.name == "export");
+        for value in given.filter_map(|option| option.value.as_ref()) {
+            let Some(of) = first(&value.text) else { continue };
+            let shown = value.text.beginning();
+            let last = shown.rsplit(',').next().and_then(|part| part.strip_suffix('='));
+            if let Some(name) = last.filter(|name| says_the_rank(name) && !own(name)) {
+                say(name, &of, (value.at, value.end));
+            }
+        }
+    }
 }
 
 fn on_host(text: &Text, context: &Context<'_>, notes: &mut Notes<'_>) {

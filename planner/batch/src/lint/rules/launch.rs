@@ -179,6 +179,34 @@ fn nodes(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mut No
             "start it with srun --ntasks-per-node=1".to_owned(),
         );
     }
+    alone(context, launcher, call, notes);
+}
+
+/// A launcher on the first node of several, where nothing starts on the others.
+fn alone(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mut Notes<'_>) {
+    let Some(nodes) = context.job.nodes.filter(|nodes| *nodes > 1) else { return };
+    let elsewhere = context.facts.sources
+        || !context.steps.is_empty()
+        || context
+            .facts
+            .calls
+            .iter()
+            .any(|call| is_remote(call.name()) && !matches!(call.name(), "echo" | "printf"));
+    if context.job.is_batch()
+        && !elsewhere
+        && call.step.is_none()
+        && !launcher.open
+        && !launcher.is_multi_node(context.job)
+        && !call.place.function
+    {
+        notes.note(
+            "idle-gpus",
+            launcher.at,
+            launcher.end,
+            format!("the job has {nodes} nodes, and the batch script runs on the first alone: nothing starts on the others"),
+            "start it with srun --ntasks-per-node=1 and --nnodes=$SLURM_JOB_NUM_NODES, or ask for one node".to_owned(),
+        );
+    }
 }
 
 fn processes(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mut Notes<'_>) {

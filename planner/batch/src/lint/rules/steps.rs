@@ -26,6 +26,10 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             );
         }
     }
+    // Not steps of the batch script's own: what a task starts.
+    for call in context.facts.calls.iter().filter(|call| call.name() == "srun" && !call.payload) {
+        nested(context, call, notes);
+    }
     gpus(context, notes);
     export_none(context, notes);
 }
@@ -139,29 +143,61 @@ fn size(context: &Context<'_>, step: &Step, call: &Call, notes: &mut Notes<'_>) 
     let _ = step;
 }
 
+/// An srun that tasks of another start.
+fn nested(context: &Context<'_>, call: &Call, notes: &mut Notes<'_>) {
+    let Some(outer) = context.step_of(call) else { return };
+    let tasks = outer.tasks.filter(|tasks| *tasks > 1);
+    if call.place.guarded || call.place.in_else || (tasks.is_none() && !outer.container) {
+        return;
+    }
+    let message = match tasks {
+        Some(tasks) => format!("each of {tasks} tasks of the outer srun starts this step again"),
+        None => "an image has no srun that knows this job".to_owned(),
+    };
+    let fix = "start it by one srun, from the batch script".to_owned();
+    notes.note("double-spawn", call.at, call.at + 4, message, fix);
+}
+
 /// One task for each GPU, where Slurm starts the ranks.
 fn tasks(context: &Context<'_>, step: &Step, call: &Call, notes: &mut Notes<'_>) {
     let (Some(tasks), Some(gpus)) = (step.tasks_per_node, step.gpus_per_node) else { return };
     let launched =
         context.launchers.iter().any(|launcher| context.call(launcher.call).step == Some(step.call));
-    let per_task = options::last(&call.options, "gpus-per-task").is_some()
-        || context.job.option("gpus-per-task").is_some();
-    if launched || per_task || tasks <= 1 || gpus == 0 || tasks == gpus || !runs_python(context, step) {
+    let given = options::last(&call.options, "gpus-per-task").or_else(|| context.job.option("gpus-per-task"));
+    // GPUs that so many tasks are given; as many as they are where nothing is said of one.
+    let each = match given {
+        None => Some(1),
+        Some(given) => given.value.as_ref().and_then(|value| value.text.number()),
+    };
+    let Some(used) = each.and_then(|each| each.checked_mul(tasks)) else { return };
+    if launched || tasks <= 1 || gpus == 0 || used == gpus || !runs_python(context, step) {
         return;
     }
-    let (rule, message) = if tasks > gpus {
+    let (rule, message) = if used > gpus {
+        // More than there are for each is Slurm's to refuse.
+        if given.is_some() {
+            return;
+        }
         (
             "tasks-and-gpus",
             format!("{tasks} tasks of a node share {gpus} GPUs: NCCL refuses two ranks on one"),
         )
     } else {
-        ("idle-gpus", format!("a node's {tasks} tasks leave {} of its {gpus} GPUs idle", gpus - tasks))
+        ("idle-gpus", format!("a node's {tasks} tasks leave {} of its {gpus} GPUs idle", gpus - used))
     };
-    let place =
-        context.job.option("ntasks-per-node").map_or((call.at, call.at + 4), |given| (given.at, given.end));
-    let own = options::last(&call.options, "ntasks-per-node").map(|given| (given.at, given.end));
-    let (at, end) = own.unwrap_or(place);
-    notes.note(rule, at, end, message, format!("start one task for each GPU: --ntasks-per-node={gpus}"));
+    let own = |name: &str| options::last(&call.options, name);
+    let by_total = own("ntasks-per-node").is_none().then(|| own("ntasks")).flatten();
+    let wanted = gpus / each.unwrap_or(1).max(1);
+    let (place, fix) =
+        match (by_total, own("ntasks-per-node").or_else(|| context.job.option("ntasks-per-node"))) {
+            (Some(total), _) => {
+                let all = step.nodes.map_or(wanted, |nodes| nodes * wanted);
+                ((total.at, total.end), format!("--ntasks={all}, or leave it out"))
+            }
+            (None, Some(each)) => ((each.at, each.end), format!("--ntasks-per-node={wanted}")),
+            (None, None) => ((call.at, call.at + 4), format!("--ntasks-per-node={wanted}")),
+        };
+    notes.note(rule, place.0, place.1, message, format!("start one task for each GPU: {fix}"));
 }
 
 fn runs_python(context: &Context<'_>, step: &Step) -> bool {

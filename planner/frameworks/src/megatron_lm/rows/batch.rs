@@ -7,6 +7,7 @@ use planner::plan::Plan;
 use planner::settings::Precision;
 use planner::units::Dtype;
 
+use super::optimizer::SAMPLES;
 use super::{ARGUMENTS, DDP, MODEL, OPTIMIZER, TRAINING, is_fsdp, on, row, says, shards, unless};
 
 const TOKENS: &str = "tokens of a micro batch, micro batches of a step";
@@ -20,6 +21,7 @@ pub(super) const BATCH: &[Row] = &[
     row("global-batch-size", "training.global_batch_size", Number, TRAINING).bytes(TOKENS),
     row("train-iters", "run.steps", AtLeast(1.0, &Partly(&Number)), TRAINING)
         .no_bytes("how long, not how large"),
+    row("train-samples", "run.steps", SAMPLES, TRAINING).no_bytes("how long, not how large"),
 ];
 
 /// Types of main gradients and of the optimizer's state.

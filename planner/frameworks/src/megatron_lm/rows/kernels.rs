@@ -8,7 +8,7 @@ use crate::{Effect, Kind, Row};
 use planner::plan::Plan;
 use planner::settings::{CrossEntropy, CudaGraphs, Implementation};
 
-use super::{ARGUMENTS, DDP, MODEL, PARALLEL, on, row};
+use super::{ARGUMENTS, DDP, MODEL, PARALLEL, has_experts, on, row, says, unless};
 
 const MASKS: &str = "masks of a byte; of scores what is left of them too";
 const SCORES: Effect = Effect::Bytes(
@@ -134,6 +134,17 @@ pub(super) const KERNELS: &[Row] = &[
     )
     .usual("none")
     .has(GRAPHS),
+    says(
+        "training.cuda_graphs",
+        |plan| {
+            let counts = has_experts(plan) && !plan.training.moe.captures_experts();
+            unless(
+                counts && plan.training.cuda_graphs == CudaGraphs::Iteration,
+                "experts without a capacity want --moe-paged-stash, --moe-expert-rank-capacity-factor and --use-transformer-engine-op-fuser in such a graph (core_v0.18 on), whose sizes a plan does not have; add them",
+            )
+        },
+        MODEL,
+    ),
     // A loss is not looked at while a graph of the whole iteration runs.
     row(
         "no-check-for-nan-in-loss-and-grad",

@@ -1,6 +1,8 @@
 //! The optimizer and its state, learning rate and norm.
 
-use crate::Kind::{Alone, AtLeast, Beside, Flag, Follows, Number, Own, Partly, Real};
+use serde_json::Value;
+
+use crate::Kind::{Alone, AtLeast, Beside, Flag, Follows, Number, Own, Partly, Read, Real};
 use crate::kind::Options;
 use crate::row::{STYLES, has_adam};
 use crate::{Effect, Kind, Row};
@@ -9,7 +11,7 @@ use planner::settings::OptimizerKind;
 use planner::units::Dtype;
 
 use super::batch::STATE_TYPES;
-use super::{ARGUMENTS, DDP, TRAINING, is_fsdp, on, row, says, shards, unless};
+use super::{ARGUMENTS, DDP, TRAINING, is_fsdp, on, row, says, shards, unless, whole};
 
 const SOURCE: &str = super::OPTIMIZER;
 const STATE: Effect = Effect::Bytes("state: which, in which types, split over whom");
@@ -158,6 +160,35 @@ fn follows_overflows(plan: &Plan) -> bool {
 
 const SCALE: &str = "what losses are multiplied by in fp16";
 
+/// Whether a job computes in fp16: in others nothing follows what overflows, whatever is said of it.
+fn in_fp16(said: Options) -> bool {
+    on(said, "fp16")
+}
+
+/// Steps of so many samples, of which the last may be a part of one; none where the job does not say its batch.
+fn steps_of(samples: &str, said: Options) -> Option<u64> {
+    let batch = whole(said, "global-batch-size").filter(|batch| *batch > 0)?;
+    let samples: f64 = samples.parse().ok()?;
+    (samples >= batch as f64).then(|| samples as u64 / batch)
+}
+
+/// A number of samples, as steps of the whole batch.
+pub(super) const SAMPLES: Kind =
+    Read(&Own { write: |_| Ok(None), read: |word, said| Ok(steps_of(word, said).map(Value::from)) });
+
+/// The part of the falling rate's steps in which it rises, as Megatron-LM takes it (`get_optimizer_param_scheduler`).
+const WARMUP: Kind = Read(&Own {
+    write: |_| Ok(None),
+    read: |word, said| {
+        let own = |steps: &str, samples: &str| {
+            whole(said, steps).or_else(|| said(samples).and_then(|samples| steps_of(&samples, said)))
+        };
+        let falls = own("lr-decay-iters", "lr-decay-samples").or_else(|| own("train-iters", "train-samples"));
+        let part = word.parse::<f64>().ok().filter(|part| (0.0..=1.0).contains(part));
+        Ok(falls.zip(part).map(|(falls, part)| ((falls as f64 * part) as u64).into()))
+    },
+});
+
 /// A number of the run, which changes no byte and no second: what can't be read is left to the plan's default.
 const RUN_REAL: Kind = AtLeast(0.0, &Partly(&Real));
 
@@ -168,27 +199,40 @@ pub(super) const RUN: &[Row] = &[
         .no_bytes(RATE),
     row("lr-decay-iters", "run.lr_decay_steps", AtLeast(1.0, &Partly(&Number)), TRAINING).no_bytes(RATE),
     row("lr-warmup-iters", "run.warmup_steps", Partly(&Number), TRAINING).no_bytes(RATE),
+    row("lr-decay-samples", "run.lr_decay_steps", SAMPLES, TRAINING).no_bytes(RATE),
+    row("lr-warmup-samples", "run.warmup_steps", SAMPLES, TRAINING).no_bytes(RATE),
+    row("lr-warmup-fraction", "run.warmup_steps", WARMUP, TRAINING).no_bytes(RATE),
     row("weight-decay", "run.weight_decay", RUN_REAL, SOURCE).no_bytes(STEP),
     row("clip-grad", "run.clip_grad", RUN_REAL, SOURCE).no_bytes(STEP),
     row("loss-scale", "training.loss_scale.fixed", RUN_REAL, ARGUMENTS)
         .when(|plan| matches!(plan.training.loss_scale, Some(LossScale::Fixed(_))))
         .no_bytes(SCALE),
-    row("initial-loss-scale", "training.loss_scale.initial", RUN_REAL, ARGUMENTS)
+    row("initial-loss-scale", "training.loss_scale.initial", Beside(in_fp16, &RUN_REAL), ARGUMENTS)
         .when(follows_overflows)
         .usual("4294967296")
         .no_bytes(SCALE),
-    row("min-loss-scale", "training.loss_scale.min", RUN_REAL, ARGUMENTS)
+    row("min-loss-scale", "training.loss_scale.min", Beside(in_fp16, &RUN_REAL), ARGUMENTS)
         .when(follows_overflows)
         .usual("1.0")
         .no_bytes(SCALE),
-    row("loss-scale-window", "training.loss_scale.window", AtLeast(1.0, &Partly(&Number)), ARGUMENTS)
-        .when(follows_overflows)
-        .usual("1000")
-        .no_bytes(SCALE),
-    row("hysteresis", "training.loss_scale.hysteresis", AtLeast(1.0, &Partly(&Number)), ARGUMENTS)
-        .when(follows_overflows)
-        .usual("2")
-        .no_bytes(SCALE),
+    row(
+        "loss-scale-window",
+        "training.loss_scale.window",
+        Beside(in_fp16, &AtLeast(1.0, &Partly(&Number))),
+        ARGUMENTS,
+    )
+    .when(follows_overflows)
+    .usual("1000")
+    .no_bytes(SCALE),
+    row(
+        "hysteresis",
+        "training.loss_scale.hysteresis",
+        Beside(in_fp16, &AtLeast(1.0, &Partly(&Number))),
+        ARGUMENTS,
+    )
+    .when(follows_overflows)
+    .usual("2")
+    .no_bytes(SCALE),
     // A site's data stands before.
     row("seed", "run.seed", Partly(&Number), TRAINING).no_bytes("which numbers, not how many"),
     row("reset-position-ids", "run.documents.reset_positions", Flag, TRAINING_DATA).no_bytes(DOCUMENTS),
