@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::probe::{self, RankBinary, Torch};
 use crate::process;
-use crate::report::{Failure, notice};
+use crate::report::{Failure, notice, text};
 
 mod compared;
 mod ground;
@@ -35,6 +35,9 @@ use progress::Progress;
 use ranks::RankCommand;
 use supervise::{Ended, Supervisor};
 use survivors::Survivors;
+
+/// Seconds of a step from which a run says at its start how long one takes.
+const LONG_STEP: f64 = 10.0;
 
 pub use compared::Compared;
 pub use history::history;
@@ -158,6 +161,14 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     folder.write_plan(&native)?;
     folder.write_info(&info)?;
     notice(&format!("run {id}: {} ranks, torch {}, {}", ranks.len(), torch.version, folder.path().display()));
+    if let Some((step, [low, high])) = compared.step_seconds.zip(compared.interval_seconds)
+        && step >= LONG_STEP
+    {
+        let [step, low, high] = [step, low, high].map(text::seconds);
+        notice(&format!(
+            "a step is predicted to take {step} s ({low} to {high} likely), and its line comes when it is done"
+        ));
+    }
 
     let command = RankCommand {
         binary: rank.path.clone(),

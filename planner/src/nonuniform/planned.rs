@@ -241,7 +241,7 @@ pub fn answer(plan: &Plan) -> Option<NonuniformAnswer> {
         "nonuniform_spares",
         with_spares.0,
         format!(
-            "the whole batch, packed; spare domains of {base} GPUs that do what reduced replicas do not: {}",
+            "the whole batch, packed; spare domains of {base} GPUs that do what reduced replicas do not, or stand in for failed ones: {}",
             with_spares.1
         ),
     ));

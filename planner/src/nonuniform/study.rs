@@ -46,7 +46,8 @@ pub struct Losses {
     pub boosted_energy: f64,
     /// Domains that have to stand by so that a step keeps its batch when failed ones are replaced.
     pub spare_domains: f64,
-    /// The same under nonuniform tensor parallelism, packed: whole replicas that do what the reduced ones do not.
+    /// The same under nonuniform tensor parallelism, packed: whole replicas that do what the reduced ones do not, or the domains that replace
+    /// failed ones where those are fewer.
     pub spare_domains_nonuniform: f64,
     /// The same with power boost.
     pub spare_domains_boosted: f64,
@@ -105,8 +106,8 @@ fn losses_of(study: &Study, failures: &Failures, affected: u64) -> Losses {
         nonuniform_boosted: boosted,
         boosted_energy: energy,
         spare_domains: failures.domains as f64,
-        spare_domains_nonuniform: spare.saturating_mul(per) as f64,
-        spare_domains_boosted: spare_boosted.saturating_mul(per) as f64,
+        spare_domains_nonuniform: spare.saturating_mul(per).min(failures.domains) as f64,
+        spare_domains_boosted: spare_boosted.saturating_mul(per).min(failures.domains) as f64,
     }
 }
 
@@ -413,7 +414,10 @@ mod tests {
         assert!((found.boosted_energy - 1.0 - more).abs() < 1e-9, "{found:?}");
         // Where too much of a domain is gone, its replica is replaced like any other.
         let mixed = losses(&study, &[1, 1, 1, 1, 1, 1, 1, 1, 1, 9], 10);
-        assert_eq!((mixed.spare_domains_nonuniform, mixed.spare_domains_boosted), (16.0, 8.0));
+        assert_eq!((mixed.spare_domains_nonuniform, mixed.spare_domains_boosted), (10.0, 8.0));
+        // Nobody has to reduce what can be replaced by less.
+        let one = losses(&study, &[1], 1);
+        assert_eq!((one.spare_domains, one.spare_domains_nonuniform), (1.0, 1.0));
         assert_eq!(losses(&study, &[], 0).spare_domains_nonuniform, 0.0);
     }
 
