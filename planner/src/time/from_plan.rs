@@ -225,10 +225,14 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
         || (Setting::is_counted("training.implementation", runtime)
             && training.implementation == Implementation::Local);
     facts.unfused |= unfused;
-    // FlashAttention 2, none of whose kernels is Hopper's own (FlashAttention-3's paper), where cuDNN's would be chosen.
-    let older = training.attention_backend == AttentionBackend::Flash;
-    if facts.attention == "te" && older && plan.cluster.gpu.generation == Generation::Hopper {
+    // FlashAttention 2, none of whose kernels is Hopper's own (FlashAttention-3's paper), where cuDNN's would be chosen; on Ampere it is what
+    // TransformerEngine chooses, as torch does.
+    let (generation, backend) = (plan.cluster.gpu.generation, training.attention_backend);
+    if facts.attention == "te" && generation == Generation::Hopper && backend == AttentionBackend::Flash {
         facts.attention = "flash";
+    }
+    if facts.attention == "te" && generation == Generation::Ampere && backend != AttentionBackend::Fused {
+        facts.attention = "fa2";
     }
     // FlashAttention-3 or cuDNN's where torch would take FlashAttention 2: as fast as each other, by the former's paper.
     let newer = matches!(plan.cluster.gpu.generation, Generation::Hopper | Generation::Blackwell);

@@ -358,7 +358,7 @@ mod tests {
             assert_eq!(named, fields, "{gpu} {profile:?}");
         }
         // A kernel that no row decides, on a GPU that other software ran on, is as much as it does to the step.
-        let (range, said) = found("a100-80gb-sxm", json!({}), None, json!({}));
+        let (range, said) = found("a100-80gb-sxm", json!({}), None, json!({"attention_backend": "fused"}));
         assert!((1.1 * known.0..assumed).contains(&range), "{range} {}", known.0);
         assert_eq!(
             said.iter().map(|finding| finding.field.as_str()).collect::<Vec<_>>(),
