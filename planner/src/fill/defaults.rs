@@ -135,6 +135,7 @@ fn settle(
             || [Aspect::Grid, Aspect::Overlap].into_iter().find_map(|aspect| first_broken(&shape, aspect));
         first_broken_alone(&shape).or_else(of_layout)
     };
+    plan.software.where_possible = recipe.where_possible(pinned, moe, plan.layout.ep);
     while let Some((_, field)) = excluded(plan)
         && recipe.leave_out(field, &set)
     {

@@ -44,3 +44,29 @@ fn of_plans_that_the_time_model_can_not_tell_apart_the_simplest_stands_first() {
         assert!(left <= (80 << 30) / 20, "{preset}: {left}");
     }
 }
+
+/// What a recipe sets where the layout leaves room for it holds in a search as it does in the plan of a row: graphs, dispatcher, what hides.
+#[test]
+fn rows_under_a_recipe_have_the_numbers_of_their_estimate() {
+    for (preset, gpu, nodes, dtype) in
+        [("qwen3-235b-a22b", "gb200", 32, "mxfp8"), ("deepseek-v3", "h100-sxm", 128, "bf16")]
+    {
+        let more = json!({"software": {"framework": "bridge 26.08"}, "training": {"dtype": dtype, "global_batch_size": 2048}});
+        let file = open(preset, gpu, nodes, more);
+        let mut request = Choice::of(&file).unwrap().unwrap().request;
+        request.only_first = false;
+        request.limits.rows = 4;
+        for set in [None, Some("moe")] {
+            request.axes.recompute = set.map(|set| vec![RecomputeWords(set.to_owned())]);
+            let answer = whole(&Search::new(&request).unwrap());
+            assert!(set.is_some() || !answer.rows.is_empty(), "{preset}");
+            for row in &answer.rows {
+                let found = crate::answer::estimate(&row.apply(&request.plan)).time.unwrap();
+                if found.simulated == row.simulated {
+                    let apart = (found.step_seconds / row.step_seconds - 1.0).abs();
+                    assert!(apart < 1e-6, "{preset} {} {row:?}", found.step_seconds);
+                }
+            }
+        }
+    }
+}

@@ -225,6 +225,8 @@ pub(super) struct LayerWork {
     host: [f64; 2],
     /// Of the host to launch experts, where it can't run ahead.
     experts_host: f64,
+    /// Share of the experts' all-to-all that is left exposed.
+    exposed: f64,
     feed_forward: MlpShape,
 }
 
@@ -278,6 +280,7 @@ pub(super) fn layer_work(
         memory: mixer.memory + mlp.forward.memory,
         host: work.host(kind),
         experts_host: work.experts_host(kind),
+        exposed: work.exposed(),
         feed_forward: kind.mlp,
     }
 }
@@ -285,8 +288,14 @@ pub(super) fn layer_work(
 impl LayerWork {
     /// With what is computed again.
     pub(super) fn time(&self, again: &Recompute) -> LayerTime {
-        let LayerWork { mixer, mlp, .. } = self;
+        let LayerWork { mixer, .. } = self;
         let MixerWork { all, core, projections, up, .. } = mixer;
+        let mut mlp = self.mlp;
+        // Experts that are computed again don't send behind another micro batch (Megatron-Core transformer_config).
+        if again.layer.max(again.moe) > 0.0 && self.exposed > 0.0 {
+            mlp.forward.ep /= self.exposed;
+            mlp.backward.ep /= self.exposed;
+        }
         let mut repeated = Parts::default();
         let whole = all.forward + mlp.forward;
         repeated += (whole + self.output.times(-1.0)).times(again.layer);
@@ -523,7 +532,7 @@ impl Work<'_> {
             true => one_way.max(self.machine.gather(split.ep_group, bytes * split.ep)),
             false => one_way,
         };
-        let exposed = if self.options.overlap_ep { self.machine.of(ConstantRole::ExposedEp) } else { 1.0 };
+        let exposed = self.exposed();
         let tensor = self.machine.gather(split.etp_group, 2.0 * here * width);
         both.forward.ep += exposed * 2.0 * (one_way + tensor);
         both.backward.ep += exposed * 2.0 * (one_way + tensor);
@@ -535,6 +544,11 @@ impl Work<'_> {
         }
         both += beside;
         (both, beside)
+    }
+
+    /// Share of the experts' all-to-all that is left exposed.
+    fn exposed(&self) -> f64 {
+        if self.options.overlap_ep { self.machine.of(ConstantRole::ExposedEp) } else { 1.0 }
     }
 
     /// Seconds of the host to launch a layer ahead of the GPU, and of the GPU between its kernels.

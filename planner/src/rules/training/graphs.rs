@@ -3,7 +3,7 @@
 use super::{is_megatron, names, refuse_names};
 use crate::model::Mlp;
 use crate::rules::{Broken, Shape};
-use crate::settings::{CudaGraphs, GRAPH_MODULES, Granularity};
+use crate::settings::{CudaGraphs, Dispatcher, GRAPH_MODULES, Granularity};
 
 const GRAPHS: &str = "training.cuda_graphs";
 const FIELD: &str = "training.cuda_graph_modules";
@@ -35,8 +35,10 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     // An all-to-all waits for how many tokens each expert gets, and so does DeepEP; HybridEP takes what comes into buffers of a fixed size, of
     // which paged stash keeps what backward needs.
     let counts = shape.architecture.moe.is_some() && !training.moe.captures_experts();
+    // A recipe that sends them so does where experts are on other ranks, and a search looks at all layouts by the settings of one.
+    let possible = training.moe.dispatcher != Dispatcher::Flex && shape.software.where_possible.flex;
     broken.require(
-        graphs != CudaGraphs::Iteration || !counts || training.moe.takes_any_count(),
+        graphs != CudaGraphs::Iteration || !counts || training.moe.takes_any_count() || possible,
         GRAPHS,
         graphs.name(),
         RULE,
