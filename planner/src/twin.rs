@@ -268,6 +268,8 @@ fn scaled_experts(moe: &Moe) -> Moe {
     if moe.routing.groups > 1 {
         scaled.routing.groups = moe.routing.groups.min(GROUPS);
         scaled.routing.group_top_k = moe.routing.group_top_k.min(scaled.routing.groups / 2).max(1);
+        let held = (scaled.experts / scaled.routing.groups).max(1);
+        scaled.routing.group_experts = moe.routing.group_experts.map(|together| together.min(held));
     }
     scaled
 }

@@ -101,6 +101,15 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Whether its index can be read and all of its files are as long as they were written, without reading them.
+    pub fn has_all(&self) -> bool {
+        let length = |part: &CheckpointFilePart| {
+            let path = self.file(part).ok()?;
+            Some(std::fs::metadata(path).ok()?.len())
+        };
+        self.index().is_ok_and(|index| index.files.iter().all(|part| length(part) == Some(part.bytes)))
+    }
+
     /// Where a file of it is.
     ///
     /// # Errors
@@ -318,7 +327,9 @@ mod tests {
         let path = one.file(part).unwrap();
         std::fs::write(&path, b"Some content").unwrap();
         assert!(one.check(part).unwrap_err().contains("damaged"));
+        assert!(one.has_all(), "as long as it was, for who does not read it");
         std::fs::write(&path, b"some").unwrap();
+        assert!(!one.has_all());
         assert!(one.check(part).unwrap_err().contains("has 4 bytes, and 12 were written"));
         std::fs::remove_file(&path).unwrap();
         assert!(one.check(part).unwrap_err().contains("can't be read"));

@@ -140,7 +140,8 @@ impl Run {
         };
         let findings: Vec<Finding> = whole.map(of_run).into_iter().flatten().flatten().collect();
         findings.iter().for_each(|finding| notice(&format!("warning: {}", finding.message)));
-        let newest = run_folder::Checkpoints::of_run(&finished.folder).all().into_iter().next();
+        let all = run_folder::Checkpoints::of_run(&finished.folder).all();
+        let newest = all.into_iter().find(run_folder::Checkpoint::has_all);
         if let Some(newest) = newest.as_ref().filter(|_| finished.outcome != Outcome::Completed) {
             notice(&format!(
                 "step {} is saved; to go on: shardplan run --resume {}",

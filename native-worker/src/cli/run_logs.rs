@@ -125,7 +125,7 @@ pub fn read(folder: &RunFolder, diagnosis: &mut Diagnosis) {
                     end(&exit, knows_ranks)
                 }
                 // A rank's own account; a watcher's is made of the lines above.
-                Event::Ended { outcome: Outcome::Failed, reason } => {
+                Event::Ended { outcome: Outcome::Failed | Outcome::Stopped, reason } => {
                     of_rank.map_or(String::new(), |rank| marked(rank, &reason, true))
                 }
                 _ => String::new(),
@@ -143,10 +143,12 @@ fn marked(rank: u64, text: &str, knows_ranks: bool) -> String {
     }
 }
 
-/// How a process ended, as `shardplan run` says it; nothing of one that ended well, or because it was told to.
+/// How a process ended, as `shardplan run` says it, or of a command that is watched as a whole; nothing of one that ended well, or because
+/// it was told to.
 fn end(exit: &Exited, knows_ranks: bool) -> String {
-    if !knows_ranks || !exit.failed() || exit.told_to_end {
-        return String::new();
+    match (exit.failed() && !exit.told_to_end, knows_ranks) {
+        (false, _) => String::new(),
+        (true, true) => format!("Rank {} {}", exit.rank, exit.how()),
+        (true, false) => format!("The command {}", exit.how()),
     }
-    format!("Rank {} {}", exit.rank, exit.how())
 }

@@ -119,7 +119,7 @@ pub(super) fn of_elastic(line: &str) -> Option<ProcessEnd> {
 }
 
 /// Reads DeepSpeed's `[..., '--local_rank=3', ...] exits with return code = -9`, Lightning's `[rank: 1] Child process with
-/// PID 12 terminated with code 1`, Shardplan's `Rank 1 was ended by signal 9` and `Rank 1 exited with code 1`, and torch.multiprocessing's `-- Process 3 terminated with the following error`.
+/// PID 12 terminated with code 1`, Shardplan's `Rank 1 was ended by signal 9`, `Rank 1 exited with code 1` and the same of `The command`, and torch.multiprocessing's `-- Process 3 terminated with the following error`.
 pub(super) fn of_others(line: &str) -> Option<ProcessEnd> {
     if let Some((command, rest)) = line.split_once("exits with return code = ") {
         let local = command.rsplit_once("--local_rank=").or_else(|| command.rsplit_once("--local-rank="));
@@ -133,6 +133,10 @@ pub(super) fn of_others(line: &str) -> Option<ProcessEnd> {
         return Some(ended(Origin { rank, pid: Some(pid), ..Origin::default() }, code, "Lightning"));
     }
     for (words, of_signal) in [(" was ended by signal ", 128), (" exited with code ", 0)] {
+        if let Some(number) = line.strip_prefix("The command").and_then(|rest| rest.strip_prefix(words)) {
+            let code = of_signal + digits(number)?.0.min(255 - of_signal);
+            return Some(ended(Origin::default(), code, "shardplan"));
+        }
         if let Some((before, rest)) = line.split_once(words)
             // Of several that ended alike the first.
             && let Some((_, rank)) = before.rsplit_once("Rank ").or_else(|| before.rsplit_once("Ranks "))
@@ -265,5 +269,7 @@ mod tests {
             of_others("Ranks 0-7 exited with code 1. The last lines of rank 0: no disk").expect("an end");
         assert_eq!((all.origin.rank, all.code), (Some(0), Some(1)));
         assert_eq!(of_others("the container exited with code 1"), None);
+        let end = of_others("The command was ended by signal 9").expect("an end");
+        assert_eq!((end.origin.rank, end.code), (None, Some(137)));
     }
 }

@@ -186,6 +186,13 @@ fn routing(moe: &Moe) -> Vec<Finding> {
         );
         findings.push(Finding::error("model", moe.top_k, message).rule(rule));
     }
+    let held = moe.experts / groups.max(1);
+    if let Some(together) = routing.group_experts.filter(|together| *together == 0 || *together > held) {
+        let message =
+            format!("{together} of a routing group's experts can't say its score, and it has {held}");
+        let nearest = together.clamp(1, held.max(1));
+        findings.push(Finding::error("model", together, message).rule(rule).nearest([nearest]));
+    }
     for (what, value) in [
         ("routing scale", routing.scale),
         ("aux_coefficient", routing.aux_coefficient),

@@ -121,6 +121,7 @@ fn routing(config: &Map<String, Value>) -> Routing {
         scale: real("moe_router_topk_scaling_factor", usual.scale),
         groups: number("moe_router_num_groups"),
         group_top_k: number("moe_router_group_topk"),
+        group_experts: None,
         balance: match word("moe_router_load_balancing_type") {
             _ if flag("moe_router_force_load_balancing") => Balance::Forced,
             "aux_loss" => Balance::AuxLoss,

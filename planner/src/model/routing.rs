@@ -19,8 +19,11 @@ pub struct Routing {
     pub scale: f64,
     /// Groups of experts, of which a token may use `group_top_k`.
     pub groups: u64,
-    /// Groups that a token may use: those whose best `top_k / group_top_k` experts score highest together.
+    /// Groups that a token may use: those whose best experts score highest together.
     pub group_top_k: u64,
+    /// How many of a group's experts that are; none for `top_k / group_top_k`, as Megatron-Core has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_experts: Option<u64>,
     /// Loss that balances experts.
     pub balance: Balance,
     /// Its coefficient.
@@ -31,7 +34,7 @@ pub struct Routing {
     pub bias_update_rate: f64,
 }
 
-by_field! { Routing { score, normalize, scale, groups, group_top_k, balance, aux_coefficient, z_coefficient, bias_update_rate } }
+by_field! { Routing { score, normalize, scale, groups, group_top_k, group_experts, balance, aux_coefficient, z_coefficient, bias_update_rate } }
 
 impl Default for Routing {
     fn default() -> Routing {
@@ -41,6 +44,7 @@ impl Default for Routing {
             scale: 1.0,
             groups: 1,
             group_top_k: 1,
+            group_experts: None,
             balance: Balance::None,
             aux_coefficient: 0.0,
             z_coefficient: 0.0,
@@ -50,6 +54,16 @@ impl Default for Routing {
 }
 
 impl Routing {
+    /// How many of a group's experts say its score where a token goes to `top_k`.
+    pub fn scored_together(&self, top_k: u64) -> u64 {
+        self.group_experts.unwrap_or_else(|| self.usual_together(top_k))
+    }
+
+    /// The same by Megatron-Core's rule.
+    pub fn usual_together(&self, top_k: u64) -> u64 {
+        (top_k / self.group_top_k.max(1)).max(1)
+    }
+
     /// Whether everything has its default.
     pub fn is_default(&self) -> bool {
         *self == Routing::default()

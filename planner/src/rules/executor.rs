@@ -189,6 +189,7 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
                 scale: _,
                 groups: _,
                 group_top_k: _,
+                group_experts: _,
                 balance,
                 aux_coefficient: _,
                 z_coefficient: _,

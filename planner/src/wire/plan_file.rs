@@ -486,7 +486,8 @@ plan_part! {
         /// else is said of checkpoints.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub save: Option<bool> = switch().at(Part::Saving, "Checkpoints").by_rule(),
-        /// Steps between checkpoints; none but every so many seconds.
+        /// Steps between checkpoints; none but every so many seconds. One that falls due while the last is being written is begun when that
+        /// is done.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub every_steps: Option<u64> = whole(1, MOST).in_unit("steps").at(Part::Saving, "Save every steps"),
         /// Seconds between checkpoints, where neither `cluster.checkpoint_interval_s` nor a number of steps is said. A script saves as often

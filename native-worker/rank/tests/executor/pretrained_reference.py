@@ -27,7 +27,7 @@ MODELS = {
     "qwen3": (transformers.Qwen3Config, dict(head_dim=8, tie_word_embeddings=True)),
     "qwen3_moe": (transformers.Qwen3MoeConfig, dict(head_dim=8, **EXPERTS)),
     "deepseek_v3": (transformers.DeepseekV3Config, dict(
-        num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=4, n_group=4, topk_group=2, moe_intermediate_size=16,
+        num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=2, n_group=4, topk_group=2, moe_intermediate_size=16,
         first_k_dense_replace=1, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6)),
     "gpt_oss": (transformers.GptOssConfig, dict(
         head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=8, router_aux_loss_coef=0.0,

@@ -74,7 +74,7 @@ fn small(family: &Value) -> Map<String, Value> {
         config.insert("num_key_value_heads".to_owned(), json!(if shares { 4 } else { 8 }));
     }
     if config.get("n_group").and_then(Value::as_u64).is_some_and(|groups| groups > 1) {
-        for (name, size) in [("n_group", 4), ("topk_group", 2), ("num_experts_per_tok", 4)] {
+        for (name, size) in [("n_group", 4), ("topk_group", 2), ("num_experts_per_tok", 2)] {
             config.insert(name.to_owned(), json!(size));
         }
     }

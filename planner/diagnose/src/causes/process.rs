@@ -97,6 +97,7 @@ pub(super) const CAUSES: &[Cause] = &[
             strong("Exited with exit code 9$"),
             strong("terminated with signal SIGKILL"),
             strong("task*: Killed"),
+            strong("the launcher (process #) is gone: it was killed"),
         ],
     },
     Cause {

@@ -174,6 +174,7 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
     beside::prediction(reader);
     let mut architecture = read_as(reader, &name, plain)?;
     lead_with_the_first(&mut architecture);
+    score_groups(&mut architecture, &name);
     beside::quantised(reader);
     unread_experts(reader, &architecture);
     every_layer_is_named(reader, architecture.num_layers);
@@ -197,6 +198,15 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
         reader.findings.push(Finding::warning(&field, value, message).rule("Hugging Face config.json"));
     }
     Some(architecture)
+}
+
+/// Groups of experts are scored by their best one in DeepSeek-V2, and by their best two in all that came after it.
+fn score_groups(architecture: &mut Architecture, name: &str) {
+    let Some(moe) = architecture.moe.as_mut().filter(|moe| moe.routing.groups > 1) else { return };
+    let together = if name == "deepseek_v2" { 1 } else { 2 };
+    if together != moe.routing.usual_together(moe.top_k) {
+        moe.routing.group_experts = Some(together);
+    }
 }
 
 /// Of two attentions the first layer's is the model's, whichever its family's description begins with.

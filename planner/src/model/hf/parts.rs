@@ -107,6 +107,7 @@ const SILENT: &[&str] = &[
     "ep_size",
     "gradient_checkpointing",
     "id2label",
+    "initial_context_length",
     "initializer_factor",
     "initializer_range",
     "label2id",
@@ -254,6 +255,8 @@ fn is_off(reader: &Reader, architecture: &Architecture, name: &str, value: &Valu
     let attention = &architecture.attention;
     match name {
         _ if value.is_null() || value.as_array().is_some_and(Vec::is_empty) => true,
+        // gpt-oss says it twice.
+        "experts_per_token" => reader.config.get("num_experts_per_tok") == Some(value),
         "use_qk_norm" if *value == true => {
             matches!(attention, Attention::Gqa { qk_norm, .. } if *qk_norm != QkNorm::None)
         }

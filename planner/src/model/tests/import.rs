@@ -427,3 +427,19 @@ fn models_with_an_encoder_are_named() {
         );
     }
 }
+
+#[test]
+fn what_gpt_oss_says_twice_is_no_part_of_it() {
+    let config = |more: Value| {
+        let mut config = json!({"model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000, "num_local_experts": 8,
+            "num_experts_per_tok": 4, "initial_context_length": 4096});
+        for (key, value) in more.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        import(config).architecture.unwrap().parts
+    };
+    assert!(!config(json!({"experts_per_token": 4})).contains_key("experts_per_token"));
+    assert!(!config(json!({})).contains_key("initial_context_length"));
+    assert!(config(json!({"experts_per_token": 2})).contains_key("experts_per_token"));
+}

@@ -21,6 +21,26 @@ fn presets_route_as_their_code_does() {
     assert_eq!(preset("deepseek-v2-lite"), Routing { normalize: false, ..usual });
 }
 
+/// transformers scores a group of experts by its best two, or in DeepSeek-V2 by its best one; Megatron-Core by `top_k / group_top_k`.
+#[test]
+fn groups_are_scored_as_the_models_code_does() {
+    let scored = |model_type: &str, top_k: u64, groups: u64, group_top_k: u64| {
+        let mut config = json!({"model_type": model_type, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "vocab_size": 1000, "n_routed_experts": 16, "n_group": groups, "topk_group": group_top_k, "first_k_dense_replace": 1});
+        config["num_experts_per_tok"] = top_k.into();
+        let routing =
+            crate::model::import_hf(config.as_object().unwrap()).architecture.unwrap().moe.unwrap().routing;
+        (routing.group_experts, routing.scored_together(top_k))
+    };
+    assert_eq!(scored("deepseek_v3", 8, 8, 4), (None, 2));
+    assert_eq!(scored("deepseek_v3", 2, 4, 2), (Some(2), 2));
+    assert_eq!(scored("deepseek_v3", 8, 4, 2), (Some(2), 2));
+    assert_eq!(scored("glm4_moe", 4, 4, 4), (Some(2), 2));
+    assert_eq!(scored("deepseek_v2", 6, 8, 3), (Some(1), 1));
+    assert_eq!(scored("deepseek_v2", 3, 8, 3), (None, 1));
+    assert_eq!(scored("deepseek_v3", 8, 1, 1).0, None);
+}
+
 fn tiny() -> Architecture {
     presets().iter().find(|preset| preset.id == "tiny-moe").unwrap().architecture.clone().unwrap()
 }
@@ -40,6 +60,9 @@ fn impossible_groups_and_factors_are_refused() {
     refused(Routing { groups: 3, ..usual.clone() }, "3 equal routing groups");
     refused(Routing { groups: 2, group_top_k: 3, ..usual.clone() }, "3 of 2 routing groups");
     refused(Routing { groups: 8, group_top_k: 8, ..usual.clone() }, "must be between the 8");
+    let together = |together| Routing { groups: 2, group_experts: Some(together), ..Routing::default() };
+    refused(together(0), "0 of a routing group's experts");
+    refused(together(5), "5 of a routing group's experts");
     refused(Routing { scale: f64::NAN, ..usual.clone() }, "scale is NaN");
     refused(Routing { aux_coefficient: -1.0, ..usual }, "aux_coefficient is -1");
 }

@@ -105,7 +105,8 @@ impl Router {
         if groups > 1 {
             let usable = i64::try_from(self.routing.group_top_k)?;
             let grouped = scores.f_view([-1, groups, experts / groups])?;
-            let best = take_top(&grouped, (self.top_k / usable).max(1))?.0;
+            let together = i64::try_from(self.routing.scored_together(u64::try_from(self.top_k)?))?;
+            let best = take_top(&grouped, together)?.0;
             let of_group = best.f_sum_dim_intlist([-1_i64].as_slice(), false, scores.kind())?;
             let used = take_top(&of_group, usable)?.1;
             let closed =

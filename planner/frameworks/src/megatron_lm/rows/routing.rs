@@ -86,6 +86,17 @@ pub(super) const ROUTING: &[Row] = &[
     row("moe-router-group-topk", "model.moe.routing.group_top_k", Number, MODEL)
         .when(has_groups)
         .no_bytes("which experts may be chosen together"),
+    says(
+        "model.moe.routing.group_experts",
+        |plan| {
+            let together = |moe: &planner::model::Moe| {
+                let routing = &moe.routing;
+                routing.groups > 1 && routing.scored_together(moe.top_k) != routing.usual_together(moe.top_k)
+            };
+            unless(moe(plan, together), "a group of experts is scored by its best top_k / group_top_k")
+        },
+        MODEL,
+    ),
     row(
         "moe-router-force-load-balancing",
         "model.moe.routing.balance",
