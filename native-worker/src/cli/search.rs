@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use planner::search::{
-    Choice, FitGroup, Margin, Objective, Own, Partial, Relief, Request, Row, Scored, Search, SearchAnswer,
-    Simulated, WhyNot, parse_prices,
+    ALIKE, Choice, FitGroup, Margin, Objective, Own, Partial, Relief, Request, Row, Scored, Search,
+    SearchAnswer, Simulated, WhyNot, parse_prices,
 };
 use planner::software::for_runtimes;
 use planner::wire::{PlanFile, Verdict};
@@ -266,7 +266,10 @@ fn readable(answer: &SearchAnswer) -> String {
     };
     let quickest = matches!(answer.objective, Objective::Fastest | Objective::Cheapest);
     if quickest && answer.by_group().iter().any(|(_, rows)| passed_over(rows)) {
-        out.push_str("of plans within 2 % of the best, which the time model can't tell apart, the simplest stands first\n");
+        out.push_str(&format!(
+            "of plans within {} % of the best, which the time model can't tell apart, the simplest stands first\n",
+            100.0 * ALIKE
+        ));
     }
     if let Some(nearest) = &answer.nearest {
         out.push_str(&format!(

@@ -46,7 +46,7 @@ pub struct Scored {
 }
 
 /// Share of a step that the time model can't tell apart.
-pub(super) const ALIKE: f64 = 0.02;
+pub const ALIKE: f64 = 0.02;
 
 /// What an objective looks at beside a candidate itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

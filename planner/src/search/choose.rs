@@ -317,7 +317,7 @@ fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
         "cuda_graphs" => {
             // A graph of the whole iteration has fixed sizes, and experts without a capacity have none. What a recipe captures of their
             // layers goes without, too, as whole layers are not recomputed beside it.
-            let fixed = plan.model.moe.is_none() || plan.training.moe.captures_experts();
+            let fixed = plan.model.moe.is_none() || plan.training.moe.goes_into_a_graph();
             let values = if fixed { vec![json!("none"), json!("iteration")] } else { vec![json!("none")] };
             (megatron, "training.cuda_graphs", values)
         }

@@ -73,7 +73,7 @@ mod worker;
 pub use crate::wire::Objective;
 pub use answer::{Beyond, Counts, Pin, Relief, Remedy, Row, RuleCount, SearchAnswer, WhyNot};
 pub use axes::{choices, setting_of};
-pub use candidate::{Candidate, Scored};
+pub use candidate::{ALIKE, Candidate, Scored};
 pub use choose::{Choice, open_axes, open_everything, with_earlier};
 pub use fewest::Fewest;
 pub use finish::Known;

@@ -70,6 +70,7 @@ fn spread_as(
     let of_generation = measured(&|runs| generation(&runs.gpu) == Some(gpu.generation));
     let [own, elsewhere] = ends(&name, said);
     let mut half = own.or(elsewhere).unwrap_or([ASSUMED; 2]);
+    let undecided = if of_generation { Vec::new() } else { unmeasured(setup) };
     let mut note = |field: &str, value: serde_json::Value, why: String| {
         findings.push(Finding::info(field, value, why).rule("time model"));
     };
@@ -91,7 +92,7 @@ fn spread_as(
         let why = "no measured step of the executor stands behind its host time, which is assumed: the likely range is wide";
         assumed("runtime", "native", why.to_owned());
     } else if let (false, Some(profile), [(role, _, constant), ..]) =
-        (of_generation, profile(plan), &unmeasured(setup)[..])
+        (of_generation, profile(plan), &undecided[..])
     {
         let field = "software.profile";
         let what = format!(
@@ -104,7 +105,7 @@ fn spread_as(
         if *role == setup.numbers.role() {
             assumed(field, &profile.name, format!("{what}; the likely range is wide"));
         } else {
-            let [below, above] = by_unmeasured(plan, (setup, step));
+            let [below, above] = by_unmeasured(plan, (setup, step), &undecided);
             let known = measured(&|_| true);
             let other =
                 if known { [ranges().other_generation; 2] } else { alike(&name).unwrap_or([ASSUMED; 2]) };
@@ -287,9 +288,12 @@ fn uncapitalized(text: &str) -> String {
     text
 }
 
+/// A constant that no row decides: its role, its place in the table, itself.
+type Undecided = (ConstantRole, usize, &'static Constant);
+
 /// What a step of this plan rests on most, and was fitted to no row: of the rate of its GEMMs, its kernel of attention, the traffic of its
 /// software and its time to launch layers, each with its place in the table.
-fn unmeasured(setup: &Setup) -> Vec<(ConstantRole, usize, &'static Constant)> {
+fn unmeasured(setup: &Setup) -> Vec<Undecided> {
     let attention = if setup.options.unfused { ConstantRole::Bmm } else { ConstantRole::Attention };
     let roles = [setup.numbers.role(), attention, ConstantRole::Traffic, ConstantRole::HostLayer];
     let chosen = roles.into_iter().filter_map(|role| {
@@ -301,9 +305,9 @@ fn unmeasured(setup: &Setup) -> Vec<(ConstantRole, usize, &'static Constant)> {
 
 /// How much shorter and longer a step may be, as logarithms, where each constant of its that no row decides may be half or twice what is
 /// assumed.
-fn by_unmeasured(plan: &Plan, (setup, step): (&Setup, &StepTime)) -> Ends {
+fn by_unmeasured(plan: &Plan, (setup, step): (&Setup, &StepTime), undecided: &[Undecided]) -> Ends {
     let mut ends = [0.0; 2];
-    for (_, at, constant) in unmeasured(setup) {
+    for &(_, at, constant) in undecided {
         let mut values = table().values();
         let both = [0.5, 2.0].map(|factor| {
             values[at] = factor * constant.value;

@@ -475,6 +475,11 @@ impl MoeTraining {
         self.dispatcher == Dispatcher::Flex && self.backend == FlexBackend::HybridEp
     }
 
+    /// Whether a CUDA graph of the whole iteration can hold experts.
+    pub fn goes_into_a_graph(&self) -> bool {
+        self.captures_experts() || self.takes_any_count()
+    }
+
     /// Tokens that reach the experts of the busiest rank, over the mean. A capacity bounds them; padded to it they are exactly that.
     pub fn load(&self) -> f64 {
         match self.capacity_factor {

@@ -34,11 +34,11 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     });
     // An all-to-all waits for how many tokens each expert gets, and so does DeepEP; HybridEP takes what comes into buffers of a fixed size, of
     // which paged stash keeps what backward needs.
-    let counts = shape.architecture.moe.is_some() && !training.moe.captures_experts();
+    let experts = shape.architecture.moe.is_some();
     // A recipe that sends them so does where experts are on other ranks, and a search looks at all layouts by the settings of one.
     let possible = training.moe.dispatcher != Dispatcher::Flex && shape.software.where_possible.flex;
     broken.require(
-        graphs != CudaGraphs::Iteration || !counts || training.moe.takes_any_count() || possible,
+        graphs != CudaGraphs::Iteration || !experts || training.moe.goes_into_a_graph() || possible,
         GRAPHS,
         graphs.name(),
         RULE,

@@ -133,7 +133,7 @@ pub fn Rows(
         let scope = answer.with(|answer| answer.as_ref().map(|answer| answer.scope.in_words()));
         scope.map(|scope| view! { <p class="note" data-testid=testid::SEARCH_SCOPE>{said(&scope)}</p> })
     };
-    let caption = "A click on a row makes it the plan; undo takes it back. Plans that fit stand before tight ones, simulated plans before others, and the simplest before those that are less than 2 % faster";
+    let caption = "A click on a row makes it the plan; undo takes it back. Plans that fit stand before tight ones, simulated plans before others, and the simplest before those that the time model can't tell from it";
     let table = Table::new("Ranked plans", testid::SEARCH_TABLE)
         .caption(caption.to_owned())
         .pages("plans", ROWS)
