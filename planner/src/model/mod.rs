@@ -43,6 +43,7 @@ pub use weights::{
 
 use std::collections::BTreeMap;
 
+use crate::json::by_field::by_field;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -395,8 +396,7 @@ pub enum Activation {
 }
 
 /// Mixture of experts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Moe {
     /// Routed experts of a layer.
     pub experts: u64,
@@ -405,37 +405,35 @@ pub struct Moe {
     /// Width of one expert's MLP.
     pub ffn_hidden_size: u64,
     /// Width of all shared experts together; 0 for none.
-    #[serde(default)]
     pub shared_ffn_hidden_size: u64,
     /// Whether the shared experts' output has a learned gate.
-    #[serde(default)]
     pub shared_gate: bool,
     /// Whether the router has a trained bias.
-    #[serde(default)]
     pub router_bias: bool,
     /// Width of the stream that routed experts work in, between projections from and to the hidden size; none for
     /// the hidden size itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub latent_size: Option<u64>,
     /// Whether the experts' sum has a norm before it is projected back.
-    #[serde(default, skip_serializing_if = "no")]
+    #[serde(skip_serializing_if = "no")]
     pub latent_norm: bool,
     /// Whether dense and routed branch have norms of their own and the router learned scales (Gemma 4).
-    #[serde(default, skip_serializing_if = "no")]
+    #[serde(skip_serializing_if = "no")]
     pub scaled_branches: bool,
     /// Whether what experts are given is weighed instead of what they give (Llama 4).
-    #[serde(default, skip_serializing_if = "no")]
+    #[serde(skip_serializing_if = "no")]
     pub weighs_inputs: bool,
     /// Further choices of the router that hand a token on as it is (LongCat).
-    #[serde(default, skip_serializing_if = "zero")]
+    #[serde(skip_serializing_if = "zero")]
     pub identity_experts: u64,
     /// Elements of the router's balancing bias per layer, a buffer that is not trained by gradients; 0 for none.
-    #[serde(default)]
     pub router_bias_buffer: u64,
     /// How experts are chosen, weighed and balanced.
-    #[serde(default, skip_serializing_if = "Routing::is_default")]
+    #[serde(skip_serializing_if = "Routing::is_default")]
     pub routing: Routing,
 }
+
+by_field! { Moe { experts, top_k, ffn_hidden_size; shared_ffn_hidden_size, shared_gate, router_bias, latent_size, latent_norm, scaled_branches, weighs_inputs, identity_experts, router_bias_buffer, routing } }
 
 impl Moe {
     /// Experts that a token is sent to on average: choices that hand it on as it is are as likely as others.

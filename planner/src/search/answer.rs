@@ -7,6 +7,7 @@ use super::own::Own;
 use super::room::{FitGroup, Margin};
 use super::scope::Scope;
 use super::settings::Settings;
+use crate::json::by_field::by_field;
 use crate::wire::{Chosen, Objective, PlanFile, Verdict};
 
 /// The answer, version 1.
@@ -193,13 +194,15 @@ pub struct Counts {
 }
 
 /// Candidates that one rule refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RuleCount {
     /// The rule, and where it comes from.
     pub rule: String,
     /// How many.
     pub candidates: u64,
 }
+
+by_field! { open RuleCount { rule, candidates; } }
 
 /// A plan that does not fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -235,13 +238,15 @@ pub struct Relief {
 }
 
 /// A field of the plan file and its value.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Pin {
     /// Path of the field.
     pub field: String,
     /// Its value.
     pub value: Value,
 }
+
+by_field! { open Pin { field, value; } }
 
 /// A change with which some plan fits, or where nothing was valid is valid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::json::by_field::by_field;
 use crate::settings::Precision;
 
 /// A calibration profile: what `shardplan calibrate` writes. Unknown fields are refused.
@@ -59,8 +60,7 @@ pub struct CalibrationFit {
 }
 
 /// One measured layout.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CalibrationPoint {
     /// Which.
     pub name: String,
@@ -75,3 +75,5 @@ pub struct CalibrationPoint {
     /// Predicted by factors fitted to the other points; none with one point.
     pub held_out: Option<f64>,
 }
+
+by_field! { CalibrationPoint { name, ranks, measured, before, fitted; held_out } }

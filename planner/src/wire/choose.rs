@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::json::by_field::by_field;
 use crate::settings::words;
 
 /// What a search may choose of a plan file: `"all"`, or a list of axes. What the file says stays as it is.
@@ -49,7 +50,7 @@ words! {
 }
 
 /// A field that a search chose.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Chosen {
     /// Path of the field in the plan file, such as `layout.tp`.
     pub field: String,
@@ -62,3 +63,5 @@ pub struct Chosen {
     /// Why, in a sentence.
     pub why: String,
 }
+
+by_field! { open Chosen { field, value, why; next, next_costs } }
