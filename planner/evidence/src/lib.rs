@@ -12,6 +12,7 @@ mod golden;
 mod kempnerforge;
 mod llm_foundry;
 mod nanotron;
+mod order;
 mod parameters;
 mod readme;
 pub mod report;
@@ -108,12 +109,51 @@ pub struct Dataset {
     /// Rows that are told that they do not fit though they ran, of steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub told_no: Option<u64>,
+    /// Pairs of runs by whether they are in order, of rankings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<Pairs>,
     /// How the likely range did, where the quantity has one.
     pub range: Option<Covered>,
     /// The rows that are predicted worst, the worst first.
     pub worst: Vec<WorstRow>,
     /// Rows that were not compared or not equal, with the reason.
     pub notes: Vec<String>,
+}
+
+/// Pairs of runs that somebody could choose between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Pairs {
+    /// All of them.
+    pub all: u64,
+    /// Those of which the quicker is predicted to be the quicker.
+    pub in_order: u64,
+    /// Those predicted the other way round.
+    pub out_of_order: u64,
+}
+
+impl Pairs {
+    /// Kendall's tau of all pairs together.
+    pub fn tau(self) -> f64 {
+        (self.in_order as f64 - self.out_of_order as f64) / self.all.max(1) as f64
+    }
+
+    fn add(&mut self, in_order: bool, out_of_order: bool) {
+        self.all += 1;
+        self.in_order += u64::from(in_order);
+        self.out_of_order += u64::from(out_of_order);
+    }
+}
+
+impl std::ops::Add for Pairs {
+    type Output = Pairs;
+
+    fn add(self, other: Pairs) -> Pairs {
+        Pairs {
+            all: self.all + other.all,
+            in_order: self.in_order + other.in_order,
+            out_of_order: self.out_of_order + other.out_of_order,
+        }
+    }
 }
 
 /// Rows by where the measured value is to the likely range.
@@ -222,6 +262,7 @@ impl Scores {
             half_width: None,
             half_widths: Vec::new(),
             told_no: None,
+            pairs: None,
             range: self.range,
             worst,
             notes: self.notes,

@@ -2,7 +2,7 @@
 
 use super::step_time::Group;
 use super::typed::middle;
-use super::{Covered, Dataset};
+use super::{Covered, Dataset, Pairs};
 
 /// Where the figures stand in the document.
 pub const BEGIN: &str = "<!-- figures written by `cargo xtask accuracy` -->";
@@ -185,6 +185,10 @@ pub struct Together<'a> {
     pub half_width: f64,
     /// Rows that are told that they do not fit though they ran.
     pub told_no: u64,
+    /// Pairs of layouts that somebody could choose between.
+    pub pairs: Pairs,
+    /// Groups of such layouts, and those whose first choice takes at most 5 % longer than the best.
+    pub groups: [u64; 2],
 }
 
 /// All sources' steps, by how they are told.
@@ -199,6 +203,7 @@ pub fn together(datasets: &[Dataset]) -> Vec<Together<'_>> {
     for told in told {
         let like = || datasets.iter().filter(|dataset| dataset.split == told);
         let ranges = || like().filter(|dataset| dataset.half_width.is_some());
+        let rankings = || like().filter(|dataset| dataset.pairs.is_some());
         let widths = ranges().flat_map(|dataset| dataset.half_widths.iter().copied()).collect();
         all.push(Together {
             told,
@@ -206,6 +211,13 @@ pub fn together(datasets: &[Dataset]) -> Vec<Together<'_>> {
             within: ranges().map(|dataset| dataset.equal).sum(),
             half_width: middle(widths).unwrap_or(0.0),
             told_no: like().filter_map(|dataset| dataset.told_no).sum(),
+            pairs: rankings()
+                .filter_map(|dataset| dataset.pairs)
+                .fold(Pairs::default(), |all, one| all + one),
+            groups: [
+                rankings().map(|dataset| dataset.n).sum(),
+                rankings().map(|dataset| dataset.equal).sum(),
+            ],
         });
     }
     all
@@ -214,15 +226,19 @@ pub fn together(datasets: &[Dataset]) -> Vec<Together<'_>> {
 /// The same, as a table.
 fn all_together(datasets: &[Dataset]) -> String {
     let mut text = String::from(
-        "\nAll of them together; rows that ran and are told `no`:\n\n| told | rows | within | half the width | told `no` | |\n|---|--:|--:|--:|--:|--:|\n",
+        "\nAll of them together; rows that ran and are told `no`; pairs of layouts of one model, cluster, batch and sequence, Kendall's tau of them, and in how many groups of them the first choice takes at most 5% longer than the best:\n\n| told | rows | within | half the width | told `no` | | pairs | tau | first choice |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    for Together { told, rows, within, half_width, told_no } in together(datasets) {
+    for Together { told, rows, within, half_width, told_no, pairs, groups: [groups, as_good] } in
+        together(datasets)
+    {
         let share = |count: u64| percent(count as f64 / rows.max(1) as f64);
         text.push_str(&format!(
-            "| {told} | {rows} | {} | {} | {told_no} | {} |\n",
+            "| {told} | {rows} | {} | {} | {told_no} | {} | {} | {:.2} | {as_good} of {groups} |\n",
             share(within),
             percent(half_width),
-            share(told_no)
+            share(told_no),
+            pairs.all,
+            pairs.tau()
         ));
     }
     text

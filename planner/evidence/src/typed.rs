@@ -1,14 +1,17 @@
 //! Rows as plan files, answered by the `estimate` that users get: as a user would type them, and with all that they say.
 
 use super::asked::{Detail, List, Source, list};
+use super::order::{self, Groups, Run};
 use super::{Dataset, Scores, WorstRow, plan_of};
+use serde_json::{Value, json};
+
 use planner::answer::estimate_among;
 use planner::finding::Finding;
 use planner::parse::parse_plan;
 use planner::search::{Choice, Search};
 use planner::wire::{PlanFile, Verdict};
 
-/// Scores a source's rows in each way that they can be told: seconds of a step, and how many lie in the likely range.
+/// Scores a source's rows in each way that they can be told: seconds of a step, how many lie in the likely range, and the order of layouts.
 ///
 /// # Errors
 /// A sentence, when the text is not in its source's format.
@@ -26,6 +29,7 @@ fn score_with(name: &str, detail: Detail, list: &List) -> Vec<Dataset> {
     }
     let mut told_no = Vec::new();
     let mut widths = Vec::new();
+    let mut groups = Groups::new();
     for asked in &list.rows {
         if let Some(reason) = asked.excluded {
             steps.excluded += 1;
@@ -50,6 +54,13 @@ fn score_with(name: &str, detail: Detail, list: &List) -> Vec<Dataset> {
         };
         let error = time.step_seconds / asked.measured - 1.0;
         steps.errors.push(error);
+        let run = Run {
+            label: asked.label.clone(),
+            choice: file.to_string(),
+            predicted: time.step_seconds,
+            measured: asked.measured,
+        };
+        groups.entry(chosen_between(&file)).or_default().push(run);
         let [low, high] = time.interval_seconds;
         ranges.equal += u64::from(low <= asked.measured && asked.measured <= high);
         ranges.errors.push((low / asked.measured).max(asked.measured / high).max(1.0) - 1.0);
@@ -71,7 +82,17 @@ fn score_with(name: &str, detail: Detail, list: &List) -> Vec<Dataset> {
     ranges.half_widths = widths;
     let mut steps = steps.into_split(name, "step_seconds", split);
     steps.told_no = Some(told_no.len() as u64);
-    vec![steps, ranges]
+    [Some(steps), Some(ranges), order::score(name, split, &groups)].into_iter().flatten().collect()
+}
+
+/// What runs have in common that somebody could choose between: all but layout and micro batch, and how the network did that day.
+fn chosen_between(file: &Value) -> String {
+    let part = |part: &str, fields: &[&str]| -> Vec<Value> {
+        fields.iter().map(|&field| file[part][field].clone()).collect()
+    };
+    let cluster = part("cluster", &["gpu", "nodes", "gpus_per_node"]);
+    let training = part("training", &["seq_len", "global_batch_size", "dtype"]);
+    json!([file["model"], cluster, file["runtime"], file["software"], training]).to_string()
 }
 
 /// The median; none of nothing.
@@ -146,6 +167,22 @@ mod tests {
     #[test]
     fn megatron_lms_own_table_is_predicted_from_model_cluster_and_axes() {
         check("megatron_lm_readme", "as typed", [0.1, 0.2, 0.75]);
+    }
+
+    #[test]
+    fn layouts_come_out_in_the_order_in_which_they_were_measured() {
+        for (name, pairs, tau, as_good) in [
+            ("moe_parallel_folding", 50, 0.95, 0.95),
+            ("nanotron_ultrascale_bench", 200, 0.8, 0.85),
+            ("simumax_results", 20, 0.75, 0.9),
+            ("vtrain_ground_truth", 80, 0.8, 0.9),
+        ] {
+            let scored = scored(name);
+            let order = of(&scored, "ranking", "as typed");
+            let found = order.pairs.unwrap();
+            assert!(found.all >= pairs && found.tau() > tau, "{name}: {found:?}");
+            assert!(order.equal as f64 >= as_good * order.n as f64, "{name}: {order:#?}");
+        }
     }
 
     /// The closed form, which the constants are fitted for; the answer of a plan with a pipeline is simulated.

@@ -140,13 +140,17 @@ fn texts(evidence: Option<PathBuf>) -> Result<Vec<(String, String)>> {
 fn print(datasets: &[Dataset]) {
     for all in together(datasets) {
         println!(
-            "all steps {}: {} of {} within, half the width {:.1} %, {} ({:.1} %) told `no` though they ran",
+            "all steps {}: {} of {} within, half the width {:.1} %, {} ({:.1} %) told `no` though they ran, tau of {} pairs {:.2}, first choice within 5 % in {} of {} groups",
             all.told,
             all.within,
             all.rows,
             100.0 * all.half_width,
             all.told_no,
-            100.0 * all.told_no as f64 / all.rows.max(1) as f64
+            100.0 * all.told_no as f64 / all.rows.max(1) as f64,
+            all.pairs.all,
+            all.pairs.tau(),
+            all.groups[1],
+            all.groups[0]
         );
     }
     println!(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Case, Quantity, cases};
+use crate::order::{self, Groups, Run};
 use crate::{Dataset, Scores, WorstRow};
 use planner::time::constants::table;
 
@@ -112,59 +113,27 @@ pub fn score(name: &str, text: &str, splits: bool) -> Result<Vec<Dataset>, Strin
             });
         }
     }
-    out.extend(ranking(name, &found.cases, &shipped, "all"));
     if splits {
-        let validate: Vec<Case> =
-            found.cases.iter().filter(|case| !train.contains(&case.key.as_str())).cloned().collect();
+        let validate: Vec<&Case> =
+            found.cases.iter().filter(|case| !train.contains(&case.key.as_str())).collect();
         out.extend(ranking(name, &validate, &halves, "validate"));
     }
     Ok(out)
 }
 
-/// Order of layouts within groups of one model, GPU, GPU count, batch and sequence.
-fn ranking(name: &str, cases: &[Case], values: &[f64], split: &str) -> Option<Dataset> {
-    if !["nanotron_ultrascale_bench", "vtrain_ground_truth", "simumax_results"].contains(&name) {
-        return None;
+/// Order of layouts within groups of one model, GPU, GPU count, batch and sequence, by constants that have not seen them.
+fn ranking(name: &str, cases: &[&Case], values: &[f64], split: &str) -> Option<Dataset> {
+    let mut groups = Groups::new();
+    for case in cases.iter().filter(|case| case.excluded.is_none() && case.quantity == Quantity::Step) {
+        let run = Run {
+            label: case.label.clone(),
+            choice: case.id.clone(),
+            predicted: case.predict(values),
+            measured: case.measured,
+        };
+        groups.entry(case.group.clone()).or_default().push(run);
     }
-    let mut groups: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-    for case in cases.iter().filter(|case| case.excluded.is_none()) {
-        groups.entry(&case.group).or_default().push((case.predict(values), case.measured));
-    }
-    groups.retain(|_, rows| rows.len() > 1);
-    let (mut taus, mut regrets) = (Vec::new(), Vec::new());
-    let (mut agree, mut pairs) = (0i64, 0u64);
-    for rows in groups.values() {
-        let mut here = 0i64;
-        let mut count = 0u64;
-        for (place, one) in rows.iter().enumerate() {
-            for other in rows.iter().skip(place + 1) {
-                let same = (one.0 - other.0) * (one.1 - other.1);
-                here += i64::from(same > 0.0) - i64::from(same < 0.0);
-                count += 1;
-            }
-        }
-        (agree, pairs) = (agree + here, pairs + count);
-        taus.push(1.0 - here as f64 / count as f64);
-        let best = rows.iter().map(|row| row.1).fold(f64::INFINITY, f64::min);
-        let chosen = rows.iter().min_by(|one, other| one.0.total_cmp(&other.0)).map_or(best, |row| row.1);
-        regrets.push(chosen / best - 1.0);
-    }
-    let mut scores = Scores { errors: taus, ..Scores::default() };
-    scores.equal = regrets.iter().filter(|regret| **regret <= 0.05).count() as u64;
-    scores.notes.push(format!(
-        "{} pairs, pooled tau {:.3}; the first choice is within 5 % of the best in {} of {} groups",
-        pairs,
-        agree as f64 / pairs.max(1) as f64,
-        scores.equal,
-        regrets.len()
-    ));
-    let mut dataset = scores.into_dataset(name, "ranking");
-    regrets.sort_by(f64::total_cmp);
-    let at = (regrets.len() * 90).div_ceil(100).saturating_sub(1);
-    dataset.p90_abs_err = regrets.get(at).copied().unwrap_or(0.0);
-    dataset.max_abs_err = regrets.last().copied().unwrap_or(0.0);
-    dataset.split = split.to_owned();
-    Some(dataset)
+    order::score(name, split, &groups)
 }
 
 #[cfg(test)]
@@ -197,7 +166,6 @@ mod tests {
         check("simumax_results", "step_seconds", "validate", 22, [0.035, 0.08]);
         check("korthikanti_2022", "step_seconds", "validate", 4, [0.02, 0.03]);
         check("megatron_bridge_model_cards", "step_seconds", "all", 8, [0.15, 0.25]);
-        check("nanotron_ultrascale_bench", "ranking", "all", 19, [0.15, 0.15]);
     }
 
     #[test]
