@@ -9,8 +9,8 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use planner::finding::one_line;
-use planner::wire::{MAX_CLIENT_FRAME_BYTES, ToHub, ToPage, VERSION};
-use tokio::sync::mpsc;
+use planner::wire::{MAX_CLIENT_FRAME_BYTES, RunSummary, ToHub, ToPage, VERSION};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, info, warn};
 
@@ -29,6 +29,8 @@ const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(1);
 const QUEUE_FRAMES: usize = 16;
 /// Runs that one page may watch at once.
 const MAX_WATCHES: usize = 16;
+/// What is done for a page at once, its answer accepted; it is read no further until one of these is through.
+const MAX_AT_WORK: usize = 8;
 
 /// Serves one page until it goes.
 pub async fn session(socket: WebSocket, hub: Arc<Hub>) {
@@ -109,9 +111,17 @@ fn encode(message: &ToPage) -> Message {
 
 async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, hub: Arc<Hub>) {
     let (queue, frames) = mpsc::channel(QUEUE_FRAMES);
-    let mut writer = tokio::spawn(write(sink, frames));
-    let mut page =
-        Page { hub: hub.clone(), queue, tasks: JoinSet::new(), watches: HashMap::new(), lists: false };
+    // A page that asks again while a list waits for it is read no further.
+    let (lists, asked) = mpsc::channel(1);
+    let mut writer = tokio::spawn(write(sink, frames, asked, hub.runs.clone()));
+    let mut page = Page {
+        hub: hub.clone(),
+        queue,
+        lists,
+        tasks: JoinSet::new(),
+        at_work: Arc::new(Semaphore::new(MAX_AT_WORK)),
+        watches: HashMap::new(),
+    };
     let (mut problems, mut is_preparing) = hub.problems.get().await;
     // Asking the driver may take a moment.
     let machine = tokio::task::spawn_blocking(crate::probe::machine).await.unwrap_or_default();
@@ -154,21 +164,34 @@ async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSo
     }
     // Ends followers, so that the queue closes and the writer sends what is left.
     drop(page);
-    if tokio::time::timeout(Duration::from_secs(5), &mut writer).await.is_err() {
+    // One that could not write any more has ended before, and may have been heard of.
+    if !writer.is_finished() && tokio::time::timeout(Duration::from_secs(5), &mut writer).await.is_err() {
         writer.abort();
     }
 }
 
-/// Sends what is queued, and tries a quiet connection from time to time.
-async fn write(mut sink: SplitSink<WebSocket, Message>, mut frames: mpsc::Receiver<ToPage>) {
+/// Sends what is queued, the list of runs once it is asked for, now and when it changes, and tries a quiet connection from time to
+/// time. A list is made when it can be sent, so that none waits for a slow page, and changes meanwhile become one.
+async fn write(
+    mut sink: SplitSink<WebSocket, Message>,
+    mut frames: mpsc::Receiver<ToPage>,
+    mut asked: mpsc::Receiver<()>,
+    mut runs: watch::Receiver<Arc<Vec<RunSummary>>>,
+) {
     let mut ping = tokio::time::interval(PING_EVERY);
     ping.reset();
+    let mut lists = false;
     loop {
         let message = tokio::select! {
             frame = frames.recv() => match frame {
                 Some(frame) => encode(&frame),
                 None => break,
             },
+            Some(()) = asked.recv() => {
+                lists = true;
+                list(&mut runs)
+            }
+            Ok(()) = runs.changed(), if lists => list(&mut runs),
             _ = ping.tick() => Message::Ping(Default::default()),
         };
         if !matches!(tokio::time::timeout(SEND_LIMIT, sink.send(message)).await, Ok(Ok(()))) {
@@ -178,15 +201,26 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, mut frames: mpsc::Receiv
     let _ = tokio::time::timeout(Duration::from_secs(2), sink.close()).await;
 }
 
+fn list(runs: &mut watch::Receiver<Arc<Vec<RunSummary>>>) -> Message {
+    let runs = runs.borrow_and_update().clone();
+    encode(&ToPage::Runs { runs: runs.as_ref().clone() })
+}
+
 /// A page that has said hello.
 struct Page {
     hub: Arc<Hub>,
     queue: mpsc::Sender<ToPage>,
+    /// Asks for the list of runs.
+    lists: mpsc::Sender<()>,
     /// Everything that is done for it; ends with it.
     tasks: JoinSet<()>,
+    /// Permits for what it asks to be done.
+    at_work: Arc<Semaphore>,
     watches: HashMap<String, AbortHandle>,
-    lists: bool,
 }
+
+/// Who has it may do something for a page.
+type AtWork = Option<OwnedSemaphorePermit>;
 
 impl Page {
     async fn send(&self, message: ToPage) {
@@ -197,18 +231,35 @@ impl Page {
         self.send(ToPage::Error { message }).await;
     }
 
+    /// Waits until no more is done for the page than may be at once.
+    async fn permit(&self) -> AtWork {
+        self.at_work.clone().acquire_owned().await.ok()
+    }
+
+    /// Does what may wait for a disk, and answers where that could not be met.
+    async fn carry_out(
+        &mut self,
+        (asked, run): (&'static str, String),
+        does: impl FnOnce(&Hub, &str) -> Result<(), String> + Send + 'static,
+    ) {
+        let (hub, queue, permit) = (self.hub.clone(), self.queue.clone(), self.permit().await);
+        self.tasks.spawn(async move {
+            let (name, work) = (run.clone(), move || does(&hub, &run));
+            let Ok(answer) = tokio::task::spawn_blocking(work).await else { return };
+            if let Some(refused) = done(asked, &name, answer) {
+                let _ = queue.send(refused).await;
+            }
+            drop(permit);
+        });
+    }
+
     async fn answer(&mut self, request: ToHub) {
         while self.tasks.try_join_next().is_some() {}
         let (hub, queue) = (self.hub.clone(), self.queue.clone());
         match request {
             ToHub::Hello { .. } => self.error("This connection is open already".to_owned()).await,
-            ToHub::ListRuns if self.lists => {
-                let runs = hub.runs.borrow().as_ref().clone();
-                self.send(ToPage::Runs { runs }).await;
-            }
             ToHub::ListRuns => {
-                self.lists = true;
-                self.tasks.spawn(list(hub, queue));
+                let _ = self.lists.send(()).await;
             }
             ToHub::Watch { run } => self.watch(run).await,
             ToHub::Unwatch { run } => {
@@ -217,37 +268,34 @@ impl Page {
                 }
             }
             ToHub::Start { plan, going_on } => {
+                let permit = self.permit().await;
                 // A start that has begun is not given up because the page goes, so it is nobody's task.
                 tokio::spawn(async move {
                     let _ = queue.send(started("start", control::start(hub, *plan, going_on).await)).await;
+                    drop(permit);
                 });
             }
             ToHub::Resume { run } => {
+                let permit = self.permit().await;
                 tokio::spawn(async move {
                     let _ = queue.send(started("go on with", control::resume(hub, run).await)).await;
+                    drop(permit);
                 });
             }
             ToHub::MarkDead { run, rank } => {
-                self.tasks.spawn_blocking(move || {
-                    let asked = control::mark_dead(&hub, &run, rank);
-                    if let Some(refused) = done("mark a rank dead of", &run, asked) {
-                        let _ = queue.blocking_send(refused);
-                    }
-                });
+                let does = move |hub: &Hub, run: &str| control::mark_dead(hub, run, rank);
+                self.carry_out(("mark a rank dead of", run), does).await;
             }
             ToHub::ReturnToWhole { run } => {
-                self.tasks.spawn_blocking(move || {
-                    let asked = control::return_to_whole(&hub, &run);
-                    if let Some(refused) = done("return to the whole plan of", &run, asked) {
-                        let _ = queue.blocking_send(refused);
-                    }
-                });
+                self.carry_out(("return to the whole plan of", run), control::return_to_whole).await;
             }
             ToHub::Stop { run } => {
+                let permit = self.permit().await;
                 tokio::spawn(async move {
                     if let Some(refused) = done("stop", &run, control::stop(hub, run.clone()).await) {
                         let _ = queue.send(refused).await;
                     }
+                    drop(permit);
                 });
             }
         }
@@ -300,15 +348,4 @@ fn refused(asked: &str, message: String) -> ToPage {
     // It may name what the page has sent.
     warn!("a page asked to {asked} a run: {}", one_line(&message));
     ToPage::Error { message }
-}
-
-/// Sends the list of runs, now and when it changes. Changes while the page is slow become one.
-async fn list(hub: Arc<Hub>, queue: mpsc::Sender<ToPage>) {
-    let mut watched = hub.runs.clone();
-    loop {
-        let runs = watched.borrow_and_update().as_ref().clone();
-        if queue.send(ToPage::Runs { runs }).await.is_err() || watched.changed().await.is_err() {
-            return;
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
+use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use planner::wire::{ToHub, ToPage};
@@ -361,6 +362,50 @@ async fn requests_that_make_no_sense_are_answered() {
             }
             other => panic!("{text}: {other:?}"),
         }
+    }
+}
+
+/// A page that asks and never reads is read no further once its answers wait, so that the hub keeps a few of them; and however it goes,
+/// the hub ends its session without a panic.
+#[tokio::test]
+async fn a_page_that_does_not_read_is_not_read_either() {
+    const LONG: usize = 32 * 1024;
+    let long = "x".repeat(LONG);
+    let short = " ".repeat(8);
+    // Answers to all of these are as long as what was asked, or longer, and are more than sockets hold.
+    for (request, most) in [
+        (format!(r#"{{"type": "list_runs"}}{short}"#), 1_000_000),
+        (format!(r#"{{"type": "stop", "run": "{long}"}}"#), 2000),
+        (format!(r#"{{"type": "mark_dead", "run": "{long}", "rank": 0}}"#), 2000),
+        (format!(r#"{{"type": "watch", "run": "{long}"}}"#), 2000),
+        ("nonsense".to_owned(), 1_000_000),
+    ] {
+        let shop = Workshop::new();
+        // Of each refused request a line is told otherwise, for which nobody reads.
+        let mut hub = Hub::start_with(&shop, &["--log", "error"], "finish completed");
+        let mut socket = hub.open().await;
+        let mut sent = 0;
+        while sent < most {
+            let sending = socket.send(Message::text(request.clone()));
+            match tokio::time::timeout(Duration::from_secs(2), sending).await {
+                Ok(sending) => sending.expect("the hub keeps the socket"),
+                Err(_) => break,
+            }
+            sent += 1;
+        }
+        assert!(sent < most, "{sent} times {}", request.split(',').next().unwrap_or_default());
+        // With answers that nobody reads the connection is broken off, so that the hub can't write any more.
+        drop(socket);
+        let host = format!("Host: localhost:{}\r\n", hub.port);
+        wait_for("the session to end", || {
+            hub.get("/metrics", &host).contains("shardplan_connections 0").then_some(())
+        });
+        hub.open().await;
+        let mut stderr = hub.process.0.stderr.take().expect("a pipe");
+        hub.kill();
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).expect("read");
+        assert!(!said.contains("panicked"), "{said}");
     }
 }
 
