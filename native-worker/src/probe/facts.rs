@@ -1,6 +1,7 @@
 //! Everything that `shardplan doctor` asks of a machine, as plain values, so that its advice is tested without one.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -195,8 +196,48 @@ fn shared_memory() -> Option<u64> {
     (stat.blocks() as u64).checked_mul(stat.fragment_size() as u64)
 }
 
+/// Why no run folder can be made in this folder, which need not be there yet.
 fn why_not_writable(runs: &Path) -> Option<String> {
-    // The nearest folder that exists decides; asking must not leave a folder behind.
-    let existing = runs.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
-    tempfile::tempfile_in(existing).err().map(|error| error.to_string())
+    // The nearest that exists decides; asking must not leave a folder behind.
+    let current = Path::new(".");
+    let places = runs.ancestors().map(|place| if place.as_os_str().is_empty() { current } else { place });
+    for place in places {
+        match place.metadata() {
+            Ok(there) if there.is_dir() => {
+                return tempfile::tempfile_in(place).err().map(|error| error.to_string());
+            }
+            Ok(_) => return Some(format!("{} is no folder", place.display())),
+            // What is behind a file is looked for there; a link that leads nowhere is in the way of a folder.
+            Err(error) if error.kind() == ErrorKind::NotFound && !place.is_symlink() => {}
+            Err(error) if error.kind() == ErrorKind::NotADirectory => {}
+            Err(error) => return Some(format!("{}: {error}", place.display())),
+        }
+    }
+    Some("there is no such folder".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_runs_is_one_or_can_be_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "").unwrap();
+        std::fs::create_dir(at("there")).unwrap();
+        std::os::unix::fs::symlink(at("nowhere"), at("dangling")).unwrap();
+        std::os::unix::fs::symlink(at("there"), at("link")).unwrap();
+        std::os::unix::fs::symlink(at("circle"), at("circle")).unwrap();
+        for name in ["there", "there/a/b", "new", "new/a/b", "link", "link/a"] {
+            assert_eq!(why_not_writable(&at(name)), None, "{name}");
+            assert_eq!(std::fs::create_dir_all(at(name)).err().map(|error| error.to_string()), None);
+        }
+        for name in ["file", "file/a", "file/a/b", "dangling", "dangling/a", "circle/a"] {
+            assert!(std::fs::create_dir_all(at(name)).is_err(), "{name} can be made");
+            assert!(why_not_writable(&at(name)).is_some(), "{name}");
+        }
+        assert_eq!(why_not_writable(&at("file/a")), Some(format!("{} is no folder", at("file").display())));
+        assert_eq!(why_not_writable(Path::new("a-folder-that-is-not-there/a")), None);
+    }
 }

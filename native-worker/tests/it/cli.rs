@@ -380,6 +380,18 @@ fn doctor() {
     assert!(answer.stdout.contains("missing  torch"), "{answer:?}");
 }
 
+/// What `run` could not make is found by `doctor`, too.
+#[test]
+fn doctor_finds_files_in_the_way_of_runs() {
+    let shop = Workshop::new();
+    for runs in ["tiny.json", "tiny.json/runs"] {
+        let answer = shop.ask(&["doctor", "--runs", runs]);
+        assert_eq!(answer.code, Some(3), "{answer:?}");
+        assert!(answer.stdout.contains("missing  runs") && answer.stdout.contains("no folder"), "{answer:?}");
+        assert_eq!(shop.ask(&["run", "tiny.json", "--runs", runs]).code, Some(3));
+    }
+}
+
 #[test]
 fn every_valid_layout_is_listed() {
     let answer = check(&["layouts", "tiny.json", "--json"], 0);
