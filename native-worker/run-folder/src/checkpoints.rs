@@ -56,6 +56,14 @@ impl Checkpoint {
         Some(Checkpoint { step, path: path.to_owned() })
     }
 
+    /// Whether it has an index, whole or not: without one it is a folder that has such a name.
+    pub fn has_index(&self) -> bool {
+        match self.path.join(INDEX).symlink_metadata() {
+            Ok(_) => true,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+        }
+    }
+
     /// What it has.
     ///
     /// # Errors
@@ -64,9 +72,13 @@ impl Checkpoint {
         let path = self.path.join(INDEX);
         let failed = |error: &dyn std::fmt::Display| format!("{} can't be read: {error}", path.display());
         let file = own::open(&path).map_err(|error| failed(&error))?;
-        let mut text = String::new();
-        file.take(MOST_INDEX_BYTES).read_to_string(&mut text).map_err(|error| failed(&error))?;
-        let index: CheckpointIndex = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+        let mut text = Vec::new();
+        file.take(MOST_INDEX_BYTES).read_to_end(&mut text).map_err(|error| failed(&error))?;
+        let damaged = |why: &dyn std::fmt::Display| format!("{} is damaged: {why}", path.display());
+        if text.trim_ascii().is_empty() {
+            return Err(damaged(&"it is empty"));
+        }
+        let index: CheckpointIndex = serde_json::from_slice(&text).map_err(|error| damaged(&error))?;
         if index.version != CHECKPOINT_VERSION {
             let (found, known) = (index.version, CHECKPOINT_VERSION);
             return Err(format!(
@@ -166,9 +178,11 @@ impl Checkpoints {
     /// All that are complete, the newest first.
     pub fn all(&self) -> Vec<Checkpoint> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
-        let complete = |checkpoint: &Checkpoint| checkpoint.path.join(INDEX).is_file();
-        let mut found: Vec<Checkpoint> =
-            entries.flatten().filter_map(|entry| Checkpoint::at(&entry.path())).filter(complete).collect();
+        let mut found: Vec<Checkpoint> = entries
+            .flatten()
+            .filter_map(|entry| Checkpoint::at(&entry.path()))
+            .filter(Checkpoint::has_index)
+            .collect();
         found.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
         found
     }
@@ -336,7 +350,7 @@ mod tests {
         let elsewhere = CheckpointFilePart { name: "../other".to_owned(), ..part.clone() };
         assert!(one.file(&elsewhere).unwrap_err().contains("none of its own"));
         std::fs::write(one.path.join(INDEX), "{").unwrap();
-        assert!(one.index().unwrap_err().contains("can't be read"));
+        assert!(one.index().unwrap_err().contains("is damaged"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Origin {
                 runs.display()
             )));
         };
-        let one = Checkpoint::at(&folder).filter(|one| one.index().is_ok());
+        let one = Checkpoint::at(&folder).filter(Checkpoint::has_index);
         let checkpoints = match (&one, folder.join(run_folder::INFO).is_file()) {
             (None, true) => Checkpoints::of_run(&folder),
             _ => Checkpoints::at(&folder),
@@ -44,9 +44,10 @@ impl Origin {
     /// The folder that its checkpoints are in, or the one that is named.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none, or the one that is named can't be gone on from.
     pub fn checkpoints(&self) -> anyhow::Result<PathBuf> {
         if let Some(one) = &self.one {
+            one.index().map_err(Failure::environment)?;
             return Ok(one.path.clone());
         }
         if self.checkpoints.all().is_empty() {
@@ -73,6 +74,7 @@ impl Origin {
             });
             match checked {
                 Ok(index) => return Ok((checkpoint, index)),
+                Err(reason) if self.one.is_some() => return Err(Failure::environment(reason)),
                 Err(reason) => {
                     notice(&format!("the checkpoint of step {} is passed over: {reason}", checkpoint.step));
                     last = reason;
@@ -113,6 +115,10 @@ impl Origin {
     /// When it is no run, somebody trains it, or others may write into it.
     pub fn run(&self) -> anyhow::Result<(RunFolder, RunInfo)> {
         let refused = |reason: String| Failure::environment(reason);
+        if let Some(one) = &self.one {
+            // With a plan beside it there is no going on either.
+            one.index().map_err(refused)?;
+        }
         let found = self.run_folder().and_then(|folder| Some((folder.info()?, folder)));
         let Some((info, folder)) = found.filter(|_| self.one.is_none()) else {
             return Err(Failure::usage(format!(

@@ -178,3 +178,35 @@ fn what_can_not_go_on_is_refused_before_anything_is_made() {
         assert!(!shop.path("runs").exists());
     }
 }
+
+/// A checkpoint that is named and can't be read is said to be damaged, and why; a folder without an index is none.
+#[test]
+fn a_damaged_checkpoint_is_told_from_none() {
+    let shop = Workshop::new();
+    let index = |text: &str| shop.write("checkpoints/step-00000003/checkpoint.json", text);
+    std::fs::create_dir_all(shop.path("checkpoints/step-00000003")).expect("a folder");
+    let refused = |is_there: bool, expected: &str| {
+        for folder in ["checkpoints/step-00000003", "checkpoints/step-00000003/"] {
+            let plans: &[&[&str]] = if is_there { &[&[], &["tiny.json"]] } else { &[&["tiny.json"]] };
+            for plan in plans {
+                let answer = shop.ask(&[&["run", "--resume", folder], *plan].concat());
+                assert_eq!(answer.code, Some(3), "{answer:?}");
+                assert!(answer.stderr.contains(expected), "{expected}: {answer:?}");
+                assert_eq!(answer.stderr.contains("there is no checkpoint"), !is_there, "{answer:?}");
+            }
+        }
+        assert!(!shop.path("runs").exists(), "nothing was begun");
+    };
+    refused(false, "there is no checkpoint in");
+    for text in ["", " \n"] {
+        index(text);
+        refused(true, "checkpoint.json is damaged: it is empty");
+    }
+    index("{\"version\": 1, ");
+    refused(true, "checkpoint.json is damaged: EOF while parsing");
+    std::fs::write(index(""), [0xff, 0xfe]).expect("a file");
+    refused(true, "checkpoint.json is damaged: expected value");
+    std::fs::remove_file(index("")).expect("a file");
+    std::fs::create_dir(shop.path("checkpoints/step-00000003/checkpoint.json")).expect("a folder");
+    refused(true, "checkpoint.json can't be read");
+}

@@ -26,7 +26,7 @@ pub struct Found {
 
 /// Checkpoints in a folder, or the one that it is, the newest first.
 fn candidates(folder: &Path) -> Vec<Checkpoint> {
-    match Checkpoint::at(folder).filter(|one| one.path.join(run_folder::INDEX).is_file()) {
+    match Checkpoint::at(folder).filter(Checkpoint::has_index) {
         Some(one) => vec![one],
         None => {
             let own = Checkpoints::at(folder).all();
