@@ -1,5 +1,6 @@
 //! The plan: a plain value, of which everything else follows.
 
+mod blend;
 mod checkpoints;
 mod data_files;
 mod documents;
@@ -7,6 +8,8 @@ mod evaluation;
 mod ranks;
 mod training;
 
+pub(crate) use blend::wrong_blend;
+pub use blend::{BLOCK, shares};
 pub use checkpoints::Checkpoints;
 pub use data_files::{data_files, megatron_files};
 pub use documents::Documents;

@@ -392,6 +392,23 @@ fn doctor_finds_files_in_the_way_of_runs() {
     }
 }
 
+/// What no rank could train on is refused before any is started.
+#[test]
+fn blends_of_nothing_are_refused_before_ranks_start() {
+    let shop = Workshop::new();
+    for (parts, said) in [
+        ("", "run.data.parts is empty"),
+        (r#"{"weight": 0, "data": {"kind": "synthetic"}}"#, "run.data.parts[0].weight is 0"),
+    ] {
+        let data = format!(r#""steps": 3, "data": {{"kind": "blend", "parts": [{parts}]}}"#);
+        shop.write("tiny.json", &crate::support::TINY.replace(r#""steps": 3"#, &data));
+        let answer = shop.run("finish completed");
+        assert_eq!(answer.code, Some(1), "{answer:?}");
+        assert!(format!("{}{}", answer.stdout, answer.stderr).contains(said), "{answer:?}");
+        assert!(!shop.path("runs").exists(), "nothing was begun");
+    }
+}
+
 #[test]
 fn every_valid_layout_is_listed() {
     let answer = check(&["layouts", "tiny.json", "--json"], 0);

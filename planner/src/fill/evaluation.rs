@@ -1,6 +1,7 @@
 //! How the worker evaluates, where a plan file leaves that open.
 
 use super::filler::Filler;
+use super::run::refuse_wrong_blend;
 use crate::finding::Finding;
 use crate::plan::Evaluation;
 use crate::wire::{DataFile, EvaluationFile};
@@ -29,6 +30,7 @@ pub(super) fn fill_evaluation(
             "this is what is trained on, so its loss says nothing of other data; name data that is held out";
         fill.findings.push(Finding::warning(DATA, value, message).rule(RULE));
     }
+    refuse_wrong_blend(fill, DATA, &data);
     Some(Evaluation {
         data,
         every_steps: fill.number("run.evaluation.every_steps", &mut file.every_steps),

@@ -10,6 +10,7 @@ mod filler;
 mod fsdp;
 mod named_model;
 mod recipe;
+mod run;
 mod training;
 
 pub(crate) use batch::assumed_batch;
