@@ -42,10 +42,14 @@ impl Reader<'_> {
         self.variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// The first of `name` and (in a Slurm job) `slurm_name` that is set.
+    /// The first of `name` and (among Slurm's tasks) `slurm_name` that is set.
     fn number(&self, name: &str, slurm_name: &str) -> anyhow::Result<Option<usize>> {
         let slurm_name = if self.slurm { slurm_name } else { "" };
-        for name in [name, slurm_name] {
+        self.first_number([name, slurm_name])
+    }
+
+    fn first_number<const N: usize>(&self, names: [&str; N]) -> anyhow::Result<Option<usize>> {
+        for name in names {
             if let Some(value) = self.get(name) {
                 let number =
                     value.parse().with_context(|| format!("{name} is {value:?}, which is not a number"))?;
@@ -55,13 +59,44 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    fn assume<T: std::fmt::Display>(&mut self, name: &str, found: Option<T>, default: T) -> T {
+    /// What stands for a variable that neither `name` nor Slurm's own say, or that Slurm's say for an unknown number of tasks.
+    fn assume<T: std::fmt::Display>(
+        &mut self,
+        name: &str,
+        slurm_names: &[&str],
+        found: Option<T>,
+        default: T,
+    ) -> T {
         found.unwrap_or_else(|| {
-            self.warnings.push(format!("{name} is not set, and neither is Slurm's own; taking {default}"));
+            let set = slurm_names.iter().find(|name| self.get(name).is_some());
+            let why = match set {
+                None => format!("neither is {}", slurm_names.join(" or ")),
+                Some(set) => format!("{set} does not count without {TASKS}"),
+            };
+            self.warnings.push(format!("{name} is not set, and {why}; taking {default}"));
             default
         })
     }
+
+    /// Refuses a task that is not Slurm's first where nobody says how many there are: each would train alone, as the first.
+    fn refuse_lost_tasks(&self, world_size: Option<usize>) -> anyhow::Result<()> {
+        if world_size.is_some() {
+            return Ok(());
+        }
+        for name in ["SLURM_PROCID", "SLURM_LOCALID"] {
+            let number = self.first_number([name])?.unwrap_or(0);
+            ensure!(
+                number == 0,
+                "{name} is {number}, so Slurm has started more than one task, but neither WORLD_SIZE nor {TASKS} says how many; start \
+                 ranks by srun with --ntasks, or set RANK and WORLD_SIZE for each"
+            );
+        }
+        Ok(())
+    }
 }
+
+/// How many tasks Slurm has started: without it, what else Slurm says is of a shell or of a batch script, which is no rank of several.
+const TASKS: &str = "SLURM_NTASKS";
 
 /// The environment of a rank: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT where they are set, else what
 /// Slurm says of the task.
@@ -69,10 +104,12 @@ impl Reader<'_> {
 /// # Errors
 /// When a variable is malformed, or rank and world don't fit.
 pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
-    let slurm = variables.contains_key("SLURM_NTASKS");
-    let mut reader = Reader { variables, slurm, warnings: Vec::new() };
-    let rank = reader.number("RANK", "SLURM_PROCID")?;
-    let world_size = reader.number("WORLD_SIZE", "SLURM_NTASKS")?;
+    let mut reader = Reader { variables, slurm: false, warnings: Vec::new() };
+    reader.slurm = reader.get(TASKS).is_some();
+    // Slurm numbers tasks whoever says how many there are.
+    let rank = reader.first_number(["RANK", "SLURM_PROCID"])?;
+    let world_size = reader.number("WORLD_SIZE", TASKS)?;
+    reader.refuse_lost_tasks(world_size)?;
     let local_rank = reader.number("LOCAL_RANK", "SLURM_LOCALID")?.unwrap_or(0);
     let local_world_size = reader.number("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")?.unwrap_or(1);
     let master_addr = master_addr(&reader)?;
@@ -83,10 +120,10 @@ pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
         .collect::<Vec<_>>();
     let job = job.join(".");
     let restarts = reader.number("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")?.unwrap_or(0);
-    let rank = reader.assume("RANK", rank, 0);
-    let world_size = reader.assume("WORLD_SIZE", world_size, 1);
-    let master_addr = reader.assume("MASTER_ADDR", master_addr, "localhost".to_owned());
-    let master_port = reader.assume("MASTER_PORT", master_port, 29500);
+    let rank = reader.assume("RANK", &["SLURM_PROCID"], rank, 0);
+    let world_size = reader.assume("WORLD_SIZE", &[TASKS], world_size, 1);
+    let master_addr = reader.assume("MASTER_ADDR", &NODES, master_addr, "localhost".to_owned());
+    let master_port = reader.assume("MASTER_PORT", &["SLURM_JOB_ID"], master_port, 29500);
     ensure!(world_size > 0, "WORLD_SIZE is 0; set it to the number of ranks, at least 1");
     ensure!(
         rank < world_size,
@@ -105,6 +142,9 @@ pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
     })
 }
 
+/// Variables with the list of a step's or a job's nodes.
+const NODES: [&str; 2] = ["SLURM_NODELIST", "SLURM_JOB_NODELIST"];
+
 fn master_addr(reader: &Reader<'_>) -> anyhow::Result<Option<String>> {
     if let Some(address) = reader.get("MASTER_ADDR") {
         return Ok(Some(address.to_owned()));
@@ -112,7 +152,7 @@ fn master_addr(reader: &Reader<'_>) -> anyhow::Result<Option<String>> {
     if !reader.slurm {
         return Ok(None);
     }
-    let Some(list) = reader.get("SLURM_NODELIST").or_else(|| reader.get("SLURM_JOB_NODELIST")) else {
+    let Some(list) = NODES.iter().find_map(|name| reader.get(name)) else {
         return Ok(None);
     };
     let host = first_node(list).with_context(|| {

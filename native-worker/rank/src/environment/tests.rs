@@ -61,13 +61,53 @@ fn plain_variables_win_over_slurms() {
 
 #[test]
 fn without_slurm_and_variables_there_is_one_rank_and_a_warning_for_each_guess() {
-    let environment = found(&[("SLURM_PROCID", "7"), ("SLURM_JOB_ID", "123456")]);
+    let environment = found(&[]);
     assert_eq!((environment.rank, environment.world_size), (0, 1));
     assert_eq!((environment.master_addr.as_str(), environment.master_port), ("localhost", 29500));
-    assert_eq!(environment.warnings.len(), 4, "{:?}", environment.warnings);
+    let expected = [
+        "RANK is not set, and neither is SLURM_PROCID; taking 0",
+        "WORLD_SIZE is not set, and neither is SLURM_NTASKS; taking 1",
+        "MASTER_ADDR is not set, and neither is SLURM_NODELIST or SLURM_JOB_NODELIST; taking localhost",
+        "MASTER_PORT is not set, and neither is SLURM_JOB_ID; taking 29500",
+    ];
+    assert_eq!(environment.warnings, expected);
     let listless = found(&[("SLURM_NTASKS", "1"), ("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "999")]);
     assert_eq!(listless.master_addr, "localhost");
     assert_eq!(listless.warnings.len(), 1, "{:?}", listless.warnings);
+}
+
+#[test]
+fn in_a_batch_script_there_is_one_rank_and_nothing_is_said_to_be_missing_that_is_set() {
+    for tasks in [None, Some(("SLURM_NTASKS", " "))] {
+        let mut pairs = vec![
+            ("SLURM_PROCID", "0"),
+            ("SLURM_LOCALID", "0"),
+            ("SLURM_JOB_ID", "123456"),
+            ("SLURM_JOB_NODELIST", "node[001-002]"),
+        ];
+        pairs.extend(tasks);
+        let environment = found(&pairs);
+        assert_eq!((environment.rank, environment.world_size), (0, 1));
+        assert_eq!((environment.master_addr.as_str(), environment.master_port), ("localhost", 29500));
+        let expected = [
+            "WORLD_SIZE is not set, and neither is SLURM_NTASKS; taking 1",
+            "MASTER_ADDR is not set, and SLURM_JOB_NODELIST does not count without SLURM_NTASKS; taking localhost",
+            "MASTER_PORT is not set, and SLURM_JOB_ID does not count without SLURM_NTASKS; taking 29500",
+        ];
+        assert_eq!(environment.warnings, expected);
+    }
+}
+
+#[test]
+fn one_of_several_tasks_does_not_train_alone() {
+    let unknown = "but neither WORLD_SIZE nor SLURM_NTASKS says how many";
+    check_error(&[("SLURM_PROCID", "7"), ("SLURM_JOB_ID", "123456")], unknown);
+    check_error(&[("SLURM_PROCID", "1"), ("RANK", "0")], unknown);
+    check_error(&[("SLURM_LOCALID", "2")], "SLURM_LOCALID is 2");
+    check_error(&[("SLURM_PROCID", "first")], "SLURM_PROCID is \"first\"");
+    check_error(&[("SLURM_PROCID", "4"), ("WORLD_SIZE", "4")], "RANK is 4 but WORLD_SIZE is 4");
+    let told = found(&[("SLURM_PROCID", "3"), ("WORLD_SIZE", "4")]);
+    assert_eq!((told.rank, told.world_size), (3, 4));
 }
 
 #[test]
