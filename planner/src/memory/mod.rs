@@ -171,7 +171,7 @@ fn classes_by_units(kept: &Plan, computed: &Plan) -> Vec<RankClass> {
     let updated = [largest(BufferShard::state_elements), largest(BufferShard::updated_in_parts)];
     let parts = terms.stage(0);
     let mut elements = terms.elements(0);
-    elements.largest = elements.largest.max(updated[0]);
+    elements.largest_kept = elements.largest_kept.max(updated[0]);
     of_states(&|state| {
         [state.largest_state, state.updated_in_parts] = updated;
         phases::replicated(&computed, &parts, &elements, state)

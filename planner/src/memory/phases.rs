@@ -93,15 +93,16 @@ const UPDATE_TEMPORARIES: u64 = 2;
 pub const SQUARED_AT_ONCE: u64 = 1 << 18;
 
 /// Temporaries of the executor's norm and its update of its largest parameter: squares, which a CPU makes of a copy in fp64; in the type
-/// of the moments what is updated in parts, or a whole matrix by Muon.
+/// of the moments what is updated in parts, or a whole matrix by Muon; what cores and extras hand each other before and behind.
 fn executor_update(plan: &Plan, elements: &StageElements, state: &Static) -> Quantity {
     let gradient = plan.training.grad_dtype;
-    let largest = elements.largest.max(elements.embedding);
+    let largest = elements.largest_kept.max(elements.embedding);
     let copied = !on_gpu(plan) && gradient != Dtype::Fp64;
     let squares =
         if copied { Dtype::Fp64.size() * largest.min(state.largest_state).min(SQUARED_AT_ONCE) } else { 0 };
     let parts = UPDATE_TEMPORARIES * largest.min(state.updated_in_parts).min(UPDATED_AT_ONCE);
     Quantity::from(squares)
+        .max(state.handed)
         .max(Quantity::from(gradient.size().max(4)) * Quantity::from(parts.max(elements.orthogonal)))
 }
 

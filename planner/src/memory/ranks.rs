@@ -39,8 +39,11 @@ pub(super) fn of_megatron(terms: &LayerTerms<'_>, stage: u64) -> Vec<Rank> {
 /// Of the executor by its own rules.
 pub(super) fn of_worker(terms: &LayerTerms<'_>, stage: u64) -> Vec<Rank> {
     let (plan, parts, elements) = (terms.at.plan, terms.stage(stage), terms.elements(stage));
+    let first = plan.role.zip(plan.nonuniform.as_ref());
+    let first = first.and_then(|(role, nonuniform)| nonuniform.ranks_of(&plan.layout, role, stage));
+    let handed = first.map_or(Quantity::ZERO, |(rank, _)| plan.handed_at_once(rank));
     let of = |holders: Holders| {
-        let state = state::of_buffers(plan, &holders.buffers);
+        let state = Static { handed, ..state::of_buffers(plan, &holders.buffers) };
         let phases = phases::replicated(plan, &parts, &elements, &state);
         Rank { first_rank: holders.first_rank, count: holders.count, state, phases, ends: None }
     };

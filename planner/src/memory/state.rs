@@ -84,6 +84,8 @@ pub struct Static {
     pub gradient_copies: Quantity,
     /// fp32 copies of state that the update reads and writes.
     pub update_copies: Quantity,
+    /// Copies that the executor's ranks of a healthy replica hand each other around the update, where other replicas run reduced.
+    pub handed: Quantity,
     /// What is held beside.
     pub held: Held,
 }
@@ -104,6 +106,7 @@ pub(super) fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
         updated_in_parts: buffers.iter().map(BufferShard::updated_in_parts).max().unwrap_or(0),
         gradient_copies: if copied { on_gpu(4) } else { Quantity::ZERO },
         update_copies: on_gpu(update_copies),
+        handed: Quantity::ZERO,
         held: Held {
             program_copies: program_copies(plan, buffers),
             rotation_tables: native::kept_rotation_tables(plan),

@@ -11,6 +11,7 @@ mod flat_units;
 #[cfg(test)]
 mod flat_units_tests;
 pub mod fsdp;
+mod handed;
 mod hf_names;
 pub mod low_precision;
 pub(crate) mod megatron;
@@ -31,6 +32,7 @@ pub(crate) use state::{state_types, updates_weights_alone};
 pub use buffer::{BufferShard, StateShard};
 pub(crate) use flat_units::check_units;
 pub use flat_units::{UnitBuffers, flat_units, unit_buffers};
+pub use handed::Shared;
 pub(crate) use megatron::{Block, counted_blocks_of};
 pub use megatron::{Elements, StageElements, Updated, padded_vocabulary};
 pub use megatron_fsdp::{Gathered, UnitSizes};

@@ -29,13 +29,8 @@ impl<'a> Reduction<'a> {
     ///
     /// # Errors
     /// When the planner made no group of all ranks, or does not say what extras give to cores.
-    pub fn new(
-        plan: &Plan,
-        state: &State,
-        world: &'a dyn Collectives,
-        device: Device,
-    ) -> anyhow::Result<Reduction<'a>> {
-        let extras = Extras::new(plan, state, world)?;
+    pub fn new(plan: &Plan, world: &'a dyn Collectives, device: Device) -> anyhow::Result<Reduction<'a>> {
+        let extras = Extras::new(plan, world)?;
         let everyone = world.mine(GroupKind::World)?;
         let all = world.groups().get(everyone.0).map_or(&[][..], |group| group.ranks.as_slice());
         let me = world.rank() as u64;

@@ -183,7 +183,7 @@ impl<'a> Trainer<'a> {
         for buffer in state.buffers.iter().filter(|_| state.units().is_none()) {
             check_owned(&buffer.shard, world)?;
         }
-        let reduction = Reduction::new(plan, &state, world, device)?;
+        let reduction = Reduction::new(plan, world, device)?;
         match state.units() {
             // A rank has read or made what it updates.
             Some(_) => reduction.gather_weights(&state)?,

@@ -122,6 +122,8 @@ struct BlockElements {
     expert: Updated,
     /// Shapes of weights whose gradients TransformerEngine makes.
     shapes: Vec<(u64, u64)>,
+    /// Elements of the largest of them, as it is kept.
+    largest_kept: u64,
     /// Its tensors, where they are dealt.
     tensors: Vec<Tensors>,
     /// As [`StageElements::orthogonal`].
@@ -146,6 +148,9 @@ pub struct StageElements {
     pub distinct_shapes: u64,
     /// Elements of the largest weight.
     pub largest: u64,
+    /// Elements of the largest weight as it is kept and updated: more than are computed with on a core of the worker's nonuniform tensor
+    /// parallelism.
+    pub largest_kept: u64,
     /// Elements of the largest weight of a layer.
     pub largest_of_layers: u64,
     /// Elements of the embedding.
@@ -208,6 +213,7 @@ impl Blocks {
                 one.tensors.iter().map(|tensors| Tensors { count: tensors.count * count, ..*tensors }),
             );
             found.orthogonal = found.orthogonal.max(one.orthogonal);
+            found.largest_kept = found.largest_kept.max(one.largest_kept);
             if matches!(block, Block::Embedding { .. }) {
                 found.embedding = one.dense.all().exact;
             }
@@ -256,6 +262,7 @@ fn of_block(plan: &Plan, block: Block) -> BlockElements {
         dense: Updated::default(),
         expert: Updated::default(),
         shapes: Vec::new(),
+        largest_kept: 0,
         tensors: Vec::new(),
         orthogonal: 0,
     };
@@ -288,6 +295,7 @@ fn of_block(plan: &Plan, block: Block) -> BlockElements {
         if family.parameter.is_matrix()
             && !matches!(family.parameter.module, Module::Embedding | Module::Router)
         {
+            found.largest_kept = found.largest_kept.max(elements.exact / family.count.max(1));
             let shape = rows_and_columns(&family);
             if !found.shapes.contains(&shape) {
                 found.shapes.push(shape);

@@ -18,6 +18,8 @@ pub enum Model {
     Gpt,
     /// 250 words, so that slots hold padding.
     Padded,
+    /// So many words that their rows are handed on in several pieces.
+    Wordy,
     /// Twelve heads, 24 tokens, and sizes that three divides.
     Thirds,
     /// A module that predicts a further token.
@@ -137,6 +139,8 @@ pub const MODELS: &[Case] = &[
     Case { model: Model::Gpt, failed: &[(0, 0, 0)], ..CASE },
     Case { model: Model::Padded, failed: &[(0, 0, 1)], ..FOUR },
     Case { model: Model::Predicting, ..CASE },
+    Case { model: Model::Wordy, failed: &[(0, 0, 0)], ..CASE },
+    Case { model: Model::Wordy, failed: &[(1, 0, 1), (1, 0, 3)], ..FOUR },
     Case { optimizer: "sgd", ..CASE },
     Case { optimizer: "sgd", ..WHOLE },
     Case { micro_batch: 2, ..CASE },

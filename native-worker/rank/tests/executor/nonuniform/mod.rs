@@ -2,6 +2,7 @@
 
 mod cases;
 mod goes_on;
+mod memory;
 mod refused;
 
 use planner::Plan;
@@ -40,6 +41,7 @@ fn uniform(case: &Case) -> Value {
         Model::Gpt => model(json!({"norm": "layer", "gated": false, "activation": "gelu", "mlp_bias": true,
             "learned_positions": 16})),
         Model::Padded => model(json!({"vocab_size": 250})),
+        Model::Wordy => model(json!({"vocab_size": 18_000, "num_layers": 1})),
         Model::Thirds => {
             model(json!({"attention": {"kind": "gqa", "heads": 24, "kv_heads": 12, "head_dim": 4}}));
             set(&mut plan, "training.seq_len", 24);
