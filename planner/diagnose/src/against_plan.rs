@@ -60,12 +60,8 @@ pub(super) fn compare(found: &OutOfMemory, plan: &Plan, rank: Option<u32>) -> Op
     {
         said.push_str(&format!("; the GPU has {}, and the plan's {}", words(said_capacity), words(capacity)));
     }
-    let others = found.capacity_bytes.zip(found.in_use_bytes).zip(found.free_bytes);
-    if let Some(((capacity, in_use), free)) = others
-        && capacity.saturating_sub(in_use).saturating_sub(free) > capacity / 20
-    {
-        let other = capacity - in_use - free;
-        said.push_str(&format!("; {} of the GPU belong to other processes", words(other)));
+    if let Some(held) = found.held_by_others() {
+        said.push_str(&format!("; {} of the GPU belong to other processes", words(held)));
     }
     let missing = missing(found, &answer, needed.map_or(0, |needed| needed.saturating_sub(predicted)));
     Some(AgainstPlan {

@@ -11,9 +11,12 @@ use super::oom::OutOfMemory;
 use super::origin::{Origin, digits};
 use super::progress;
 use super::stamp::Stamp;
+use super::taken::Squeezed;
 
 /// Attempts of one file that are told apart.
 const MOST_ATTEMPTS: usize = 64;
+/// Ranks on GPUs that others fill which are kept.
+const MOST_SQUEEZED: usize = 4096;
 /// Seconds after Slurm's word that a job ends here, in which its processes still write: Slurm kills them after KillWait,
 /// 30 unless it is set otherwise, and starts a job that was requeued two minutes later at the earliest.
 const LAST_WORDS: u64 = 60;
@@ -90,6 +93,8 @@ pub(super) struct Attempt {
     pub(super) enqueued: BTreeMap<u32, u64>,
     /// Ranks that report a collective that did not complete.
     pub(super) waiting: BTreeSet<u32>,
+    /// Ranks that ran out of memory on a GPU that others hold a part of.
+    pub(super) squeezed: BTreeSet<Squeezed>,
     /// By file.
     pub(super) progress: BTreeMap<usize, Progress>,
 }
@@ -112,7 +117,15 @@ impl Attempt {
         }
         self.ranks.extend(later.ranks);
         self.waiting.extend(later.waiting);
+        later.squeezed.into_iter().for_each(|squeezed| self.note_squeezed(squeezed));
         self.progress.extend(later.progress);
+    }
+
+    /// Notes a rank that ran out of memory on a GPU that others hold a part of.
+    pub(super) fn note_squeezed(&mut self, squeezed: Squeezed) {
+        if self.squeezed.len() < MOST_SQUEEZED {
+            self.squeezed.insert(squeezed);
+        }
     }
 
     /// Whether one more thing of its kind may be noted.

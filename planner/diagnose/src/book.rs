@@ -16,6 +16,7 @@ use super::reader::{Found, Listener};
 use super::redact;
 use super::scan::SCANNER;
 use super::stamp::{Stamp, stamp_in};
+use super::taken;
 use super::xid;
 
 /// What comes before the number of the collective that a rank enqueued last, in the words of releases of torch.
@@ -195,6 +196,11 @@ impl Book {
             origin.gpu = oom::gpu(text).or(origin.gpu);
         }
         let now = self.attempts.now();
+        if let (Some(rank), Some(gpu)) = (origin.rank, &origin.gpu)
+            && out_of_memory.as_ref().is_some_and(|found| found.held_by_others().is_some())
+        {
+            now.note_squeezed((origin.node.clone(), gpu.clone(), rank));
+        }
         let known = now.seen.get(&key);
         let is_earlier = known.is_none_or(|seen| moment.order(seen.first) == Ordering::Less);
         let wanted = known.is_none_or(|seen| {
@@ -313,6 +319,7 @@ impl Book {
             }
         }
         if let Some((role, cause, weight)) = best {
+            let cause = taken::cause_of(cause, text);
             if role == Role::Root && weight > Weight::Weak {
                 self.attempts.cause(line.stamp);
             }

@@ -22,6 +22,7 @@ mod reader;
 mod redact;
 mod scan;
 mod stamp;
+mod taken;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -30,7 +31,7 @@ mod xid;
 pub use against_plan::AgainstPlan;
 pub use answer::{Answer, Earlier, Evidence, LookedAt, LookedAtFile, Part, Sure, Verdict};
 pub use exits::ProcessEnd;
-pub use oom::OutOfMemory;
+pub use oom::{OtherProcess, OutOfMemory};
 pub use origin::Origin;
 
 use book::Book;

@@ -72,6 +72,77 @@ fn advice_that_saves_less_than_is_missing_is_not_offered_alone() {
     assert!(sufficed > 0 && did_not > 0, "{sufficed}, {did_not}");
 }
 
+/// The error of a rank whose GPU others hold a part of.
+fn beside(rank: u32, gpu: u32, others: &str, own: &str) -> String {
+    format!(
+        "[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {gpu} has a total capacity of 79.11 \
+         GiB of which 200.00 MiB is free. {others}Including non-PyTorch memory, this process has {own} memory in use. Of the \
+         allocated memory 17.00 GiB is allocated by PyTorch, and 299.00 MiB is reserved by PyTorch but unallocated.\n"
+    )
+}
+
+#[test]
+fn who_holds_the_gpus_memory_is_the_cause() {
+    let others = "Process 999 has 50.00 GiB memory in use. Process 7 has 10.00 GiB memory in use. ";
+    let log = beside(3, 3, others, "18.80 GiB");
+    let plan = plan(
+        r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1},
+            "layout": {"tp": 2}, "training": {"micro_batch_size": 2, "global_batch_size": 64}}"#,
+    );
+    // Whatever else the log says of the same error, and whichever is first.
+    let again = "[rank3]: torch.OutOfMemoryError: CUDA out of memory\n";
+    for text in [log.clone(), format!("{log}{again}"), format!("{again}{log}")] {
+        for plan in [None, Some(&plan)] {
+            let answer = of(&text, plan);
+            let first = &answer.verdicts[0];
+            assert_eq!(first.cause, "gpu-memory-taken", "{text}");
+            for part in ["process 999 has 50.00 GiB", "process 7 has 10.00 GiB"] {
+                assert!(first.title.contains(part), "{}", first.title);
+            }
+            assert!(
+                first.next[0].contains("--query-compute-apps=pid,used_memory --format=csv"),
+                "{:?}",
+                first.next
+            );
+            assert!(first.next[1].contains("another node"), "{:?}", first.next);
+            let found = first.out_of_memory.as_ref().expect("figures");
+            assert_eq!(found.in_use_bytes.map(|bytes| bytes >> 20), Some(19_251));
+            assert_eq!(first.culprit.gpu.as_deref(), Some("3"));
+            assert_eq!(plan.is_some(), first.against_plan.is_some());
+        }
+    }
+    // Of a run that fills the GPU itself nothing changes, though others have their contexts there.
+    let own = beside(3, 3, "Process 999 has 520.00 MiB memory in use. ", "78.30 GiB");
+    let first = &of(&own, None).verdicts[0];
+    assert_eq!((first.cause.as_str(), first.title.contains("999")), ("cuda-oom", false));
+}
+
+#[test]
+fn ranks_that_share_a_gpu_are_told() {
+    let pair = |gpus: [u32; 2], marks: [&str; 2]| {
+        let line = |at: usize, other: u32| {
+            let said = beside(
+                at as u32,
+                gpus[at],
+                &format!("Process {other} has 39.00 GiB memory in use. "),
+                "39.80 GiB",
+            );
+            format!("{}{said}", marks[at])
+        };
+        of(&format!("{}{}", line(0, 11), line(1, 10)), None).verdicts.remove(0)
+    };
+    let first = pair([2, 2], ["n1: ", "n1: "]);
+    assert!(first.meaning.contains("Ranks 0, 1 ran out of memory on GPU 2 of node n1"), "{}", first.meaning);
+    assert!(first.next[0].contains("LOCAL_RANK"), "{:?}", first.next);
+    // On nodes that are not told it may be so; of two GPUs, or two nodes, it is not.
+    let unknown = pair([2, 2], ["", ""]);
+    assert!(unknown.meaning.contains("unless they are on different nodes"), "{}", unknown.meaning);
+    assert!(unknown.next[0].contains("nvidia-smi") && unknown.next[1].contains("LOCAL_RANK"));
+    for apart in [pair([2, 3], ["n1: ", "n1: "]), pair([2, 2], ["n1: ", "n2: "])] {
+        assert!(!apart.meaning.contains("share"), "{}", apart.meaning);
+    }
+}
+
 #[test]
 fn hardware_that_failed_is_named_before_what_cuda_says_of_it() {
     let hardware = [

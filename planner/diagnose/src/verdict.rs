@@ -14,6 +14,7 @@ use super::causes::{Role, Weight};
 use super::exits::ProcessEnd;
 use super::origin::{Format, Origin};
 use super::scan::SCANNER;
+use super::taken;
 use super::xid;
 use planner::plan::Plan;
 
@@ -204,6 +205,7 @@ fn follow_up(candidates: &mut [Candidate]) {
     };
     let hardware_failed = seen(&is_hardware);
     let job_cancelled = seen(&|key| is(key, "slurm-cancelled"));
+    let memory_taken = seen(&|key| is(key, taken::CAUSE));
     for candidate in candidates {
         let key = candidate.key;
         // A GPU that failed lets every call fail that comes after, and is missing at the next start.
@@ -212,6 +214,10 @@ fn follow_up(candidates: &mut [Candidate]) {
         let of_job = job_cancelled && is(key, "slurm-step-cancelled");
         if of_hardware || of_job {
             candidate.tier = candidate.tier.max(Tier::Symptom);
+        }
+        // A line without figures is another account of the error whose figures name the others.
+        if memory_taken && is(key, "cuda-oom") && candidate.seen.out_of_memory.is_none() {
+            candidate.tier = candidate.tier.max(Tier::Likely);
         }
     }
 }
@@ -395,20 +401,32 @@ fn verdict(
         culprit.rank = seen.ranks.first().copied();
     }
     let (sure, why) = how_sure(looked, candidate, part, exit);
+    let mut title = title(key);
+    let is_taken = is(key, taken::CAUSE);
+    if let Some(found) = seen.out_of_memory.as_ref().filter(|_| is_taken) {
+        title.push_str(&taken::holders(found));
+        taken::figures(found).into_iter().for_each(|said| meaning = format!("{meaning}. {said}"));
+        if let Some(shared) = taken::shared(&looked.attempt.squeezed) {
+            meaning = format!("{meaning}. {}", shared.said);
+            next.insert(usize::from(!shared.is_sure), shared.next.to_owned());
+        }
+    }
     let against = seen
         .out_of_memory
         .as_ref()
         .zip(plan)
         .and_then(|(found, plan)| against_plan::compare(found, plan, culprit.rank));
     if let Some(against) = &against {
-        next.splice(0..1, against.advice.clone());
+        // What others hold is not the plan's to lower, so its changes come last there.
+        let place = if is_taken { next.len()..next.len() } else { 0..1 };
+        next.splice(place, against.advice.clone());
     }
     let _ = tier;
     Verdict {
         cause: id(key),
         family: family.to_owned(),
         part,
-        title: title(key),
+        title,
         meaning,
         sure,
         why,

@@ -44,6 +44,21 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
+        id: "gpu-memory-taken",
+        family: "memory",
+        title: "other processes hold a GPU's memory",
+        role: Root,
+        meaning: "The allocation would have had room on the GPU without them: processes that an earlier run left, or another job's",
+        next: &[
+            "find them on that node and end those that are left over (kill PID): nvidia-smi \
+             --query-compute-apps=pid,used_memory --format=csv. A container may show other ids than the node",
+            "take another node where they are not yours to end: #SBATCH --exclude=NODE, and tell who runs the machine",
+            "only then lower what this run holds: it was not what filled the GPU",
+        ],
+        // An out-of-memory error whose figures say so is this cause, too (taken.rs).
+        signs: &[fatal("reduce GPU memory used by other processes")],
+    },
+    Cause {
         id: "shared-memory",
         family: "memory",
         title: "shared memory (/dev/shm) is too small",
