@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::Evidence;
-use super::book::{Key, MOST_ENDS, MOST_EVIDENCE, MOST_KINDS, MOST_RANKS, Moment, clean, stamp_above};
+use super::book::{Key, MOST_ENDS, MOST_EVIDENCE, MOST_KINDS, MOST_RANKS, Moment, stamp_above};
 use super::causes::Weight;
 use super::exits::ProcessEnd;
 use super::oom::OutOfMemory;
 use super::origin::{Origin, digits};
-use super::progress;
+use super::restart;
 use super::stamp::Stamp;
 use super::taken::Squeezed;
 
@@ -139,13 +139,29 @@ impl Attempt {
     }
 }
 
+/// What the word on an attempt's end says of another one, the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Word {
+    /// A node failed: the job may go on, end, or start again.
+    Failing,
+    /// Slurm ends the job. Its ranks have last words, on clocks that may be another zone's, so that no time tells of a new start.
+    Ends,
+    /// It is put back into the queue, so it starts again.
+    QueuedAgain,
+    /// Its processes have ended; what comes is of the next.
+    Over,
+}
+
 /// Where a file says that an attempt ends.
 #[derive(Debug, Clone, Copy)]
 struct Ended {
     line: u64,
     stamp: Option<Stamp>,
-    /// Whether its processes have ended by then; else Slurm is about to end them, and they may have last words.
-    is_over: bool,
+    word: Word,
+    /// The job that ended.
+    job: Option<u64>,
+    /// The last step before.
+    step: Option<u64>,
 }
 
 /// All attempts that files tell of.
@@ -218,29 +234,44 @@ impl Attempts {
         &mut self.parts[at].1
     }
 
-    /// Looks at a line with its time: another attempt begins with it where one has ended before, and nobody of that one is left to
-    /// write, its time is later than any last word, or steps of training stand between.
-    pub(super) fn line(&mut self, number: u64, stamp: Option<Stamp>, before: &[u8], text: &str) {
-        let Some(Ended { line, stamp: at, is_over }) = self.ended else { return };
-        let of_slurm = text.contains("slurmstepd") || text.contains("srun: ");
+    /// Looks at a line with its time; `message` is where its message starts. Another attempt begins with it where one has ended
+    /// before, and nobody of that one is left to write, or there is a sign that it was started again. Of a job that is queued
+    /// again any step is one, and a time later than any last word.
+    pub(super) fn line(
+        &mut self,
+        number: u64,
+        stamp: Option<Stamp>,
+        before: &[u8],
+        (text, message): (&str, usize),
+    ) {
+        let Some(ended) = self.ended else { return };
+        let between = usize::try_from(number.saturating_sub(ended.line + 1)).unwrap_or(usize::MAX);
         let is_later = |stamp: Stamp| {
-            at.is_some_and(|at| {
+            // Where the end has no time, a requeue is told behind it, and what has one is of the next.
+            ended.stamp.is_none_or(|at| {
                 at.order(stamp).is_lt() && at.seconds_until(stamp).is_none_or(|passed| passed >= LAST_WORDS)
             })
         };
-        let between = usize::try_from(number.saturating_sub(line + 1)).unwrap_or(usize::MAX);
-        let trained = || {
-            let lines = before.trim_ascii_end().rsplit(|&byte| byte == b'\n').take(between);
-            lines.into_iter().any(|line| progress::is_step(&clean(&line[..line.len().min(1024)])))
+        let goes_on = || match ended.word {
+            Word::Failing | Word::Ends => restart::has_steps_again(before, between, ended.step),
+            Word::Over if !is_of_slurm(text) => true,
+            Word::QueuedAgain | Word::Over => {
+                stamp.or_else(|| stamp_above(before)).is_some_and(is_later)
+                    || restart::has_steps(before, between)
+            }
         };
-        if is_over && !of_slurm || stamp.or_else(|| stamp_above(before)).is_some_and(is_later) || trained() {
+        let of_another = || ended.job.zip(restart::job_of(text)).is_some_and(|(one, two)| one != two);
+        if restart::is_start(text, message) || of_another() || goes_on() {
             self.begin();
         }
     }
 
-    /// Looks at what ends a process by itself and has no time: once Slurm has ended a job, that is of the next attempt.
-    pub(super) fn cause(&mut self, stamp: Option<Stamp>) {
-        if stamp.is_none() && self.ended.is_some() {
+    /// Looks at what ends a process by itself and has no time: once Slurm has ended a job, that is of the next attempt, unless it
+    /// is Slurm's own word on that end.
+    pub(super) fn cause(&mut self, stamp: Option<Stamp>, text: &str) {
+        let Some(Ended { word, .. }) = self.ended else { return };
+        let is_last_word = is_node_failure(text) || word == Word::Ends && is_of_slurm(text);
+        if stamp.is_none() && word > Word::Failing && !is_last_word {
             self.begin();
         }
     }
@@ -255,16 +286,28 @@ impl Attempts {
 
     /// Takes somebody's word that the attempt ends with this line, if it is that: Slurm's of the job, torchrun's of its workers, or
     /// that of a script of ours, which it ends with.
-    pub(super) fn end(&mut self, line: u64, stamp: Option<Stamp>, text: &str) {
+    pub(super) fn end(&mut self, line: u64, stamp: Option<Stamp>, before: &[u8], text: &str) {
         let of_job =
             text.contains(" JOB ") && (text.contains("CANCELLED AT") || text.contains("REQUEUED AT"));
         let why = ["DUE TO JOB REQUEUE", "DUE TO PREEMPTION", "DUE TO NODE FAILURE"];
         let is_over = text.contains("will restart worker group")
             || (text.contains(" steps are saved in ") && text.contains("scontrol requeue"));
-        if is_over || of_job || why.iter().any(|why| text.contains(why)) {
-            self.now();
-            self.ended.get_or_insert(Ended { line, stamp, is_over }).is_over |= is_over;
-        }
+        let has_ended = of_job || why.iter().any(|why| text.contains(why));
+        let word = match restart::is_queued_again(text) {
+            _ if is_over => Word::Over,
+            true if has_ended || self.ended.is_some() => Word::QueuedAgain,
+            _ if has_ended => Word::Ends,
+            _ if is_node_failure(text) => Word::Failing,
+            _ => return,
+        };
+        self.now();
+        let job = restart::job_of(text);
+        let ended = self.ended.get_or_insert_with(|| {
+            let step = restart::last_step(before);
+            Ended { line, stamp, word, job, step }
+        });
+        ended.word = ended.word.max(word);
+        (ended.stamp, ended.job) = (ended.stamp.or(stamp), ended.job.or(job));
     }
 
     /// The attempts before the last, each with its number from 1, and the last, which is also of files that tell no attempt.
@@ -275,6 +318,16 @@ impl Attempts {
         let earlier = (1..).zip(self.told).filter(|(_, attempt)| !attempt.is_empty()).collect();
         (earlier, last)
     }
+}
+
+/// Whether Slurm writes the line.
+pub(super) fn is_of_slurm(text: &str) -> bool {
+    text.contains("slurmstepd") || text.contains("srun: ")
+}
+
+/// srun's word on a node that is lost, which has no time.
+fn is_node_failure(text: &str) -> bool {
+    text.contains("srun: error: Node failure on")
 }
 
 /// The attempt in a file's name, from 0: `attempt_1/3/stderr.log` of torchrun, `train_7.1.train.log` of our scripts.

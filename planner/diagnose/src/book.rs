@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use super::answer::Evidence;
-use super::attempt::{Attempts, Seen};
+use super::attempt::{Attempts, Seen, is_of_slurm};
 use super::causes::{Role, Weight};
 use super::exception::{self, Exception};
 use super::exits::{self, Block, ProcessEnd};
@@ -321,7 +321,7 @@ impl Book {
         if let Some((role, cause, weight)) = best {
             let cause = taken::cause_of(cause, text);
             if role == Role::Root && weight > Weight::Weak {
-                self.attempts.cause(line.stamp);
+                self.attempts.cause(line.stamp, text);
             }
             let id = SCANNER.causes[usize::from(cause)].id;
             if id == "nccl-timeout" {
@@ -411,15 +411,15 @@ impl Listener for Book {
         let (node, gpu) = places_in_text(&text);
         origin.node = origin.node.or(node);
         origin.gpu = origin.gpu.or(gpu);
-        if text.contains("slurmstepd") || text.contains("srun: ") {
+        if is_of_slurm(&text) {
             self.formats.insert(Format::Slurm);
         }
         if let Some(file) = self.files.get(file) {
             origin = origin.or(&file.origin);
         }
         let stamp = stamp_in(&head).or_else(|| stamp_in(&text));
-        self.attempts.line(found.number, stamp, found.before, &text);
-        self.attempts.end(found.number, stamp, &text);
+        self.attempts.line(found.number, stamp, found.before, (&text, at));
+        self.attempts.end(found.number, stamp, found.before, &text);
         let line = Line { file, number: found.number, origin, stamp, before: found.before };
         if ENQUEUED.iter().any(|words| text.contains(words)) && line.origin.rank.is_some() {
             self.note_waiting(&line, &text);

@@ -20,6 +20,7 @@ mod pattern;
 mod progress;
 mod reader;
 mod redact;
+mod restart;
 mod scan;
 mod stamp;
 mod taken;

@@ -14,6 +14,21 @@ pub(super) fn is_step(line: &str) -> bool {
         && !line.contains("Error")
 }
 
+/// The number of the step, where the line says it behind one of these words or as a part of all.
+pub(super) fn number(line: &str) -> Option<u64> {
+    let behind = |word: &str| {
+        let (_, rest) = line.split_once(word)?;
+        let rest = rest.trim_start_matches(['s', '\'', '"', ':', '=', ' ', '[', '#']);
+        super::origin::long_digits(rest).map(|(number, _)| number)
+    };
+    let of_bar = || {
+        let (before, _) = line.split_once('/')?;
+        let digits = before.bytes().rev().take_while(u8::is_ascii_digit).count();
+        before[before.len() - digits..].parse().ok()
+    };
+    ["teration", "global_step", "tep"].into_iter().find_map(behind).or_else(of_bar)
+}
+
 /// Whether the line says that training came to its end.
 pub(super) fn is_done(line: &str) -> bool {
     [
@@ -33,7 +48,7 @@ pub(super) fn is_done(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_step;
+    use super::{is_step, number};
 
     #[test]
     fn steps() {
@@ -45,6 +60,16 @@ mod tests {
             " 10%|#   | 10/100 [00:10<01:30, 1.00it/s]",
         ] {
             assert!(is_step(line), "{line}");
+        }
+        for (line, expected) in [
+            (" iteration       10/     100 | lm loss: 1.0E+01 |", Some(10)),
+            ("step:  1  loss:  8.1", Some(1)),
+            ("Training epoch 0, iteration 5/19 | lr: 1e-5 | reduced_train_loss: 11.0", Some(5)),
+            ("{'loss': 2.3, 'global_step': 40}", Some(40)),
+            (" 10%|#   | 10/100 [00:10<01:30, 1.00it/s]", Some(10)),
+            ("{'loss': 2.3, 'epoch': 0.1}", None),
+        ] {
+            assert_eq!(number(line), expected, "{line}");
         }
         for line in ["the loss of a friend", "ValueError: loss at step 3: Error", "weight loss epoch"] {
             assert!(!is_step(line), "{line}");

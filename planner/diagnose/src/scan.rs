@@ -8,6 +8,7 @@ use aho_corasick::{Anchored, Input, MatchKind};
 
 use super::causes::{self, Cause, Sign};
 use super::pattern::Pattern;
+use super::restart;
 
 /// What lines are read for besides the signs of causes.
 const READ_FOR: [&str; 24] = [
@@ -75,7 +76,7 @@ impl Scanner {
         let mut signs = Vec::new();
         let mut anchors: Vec<&'static str> = Vec::new();
         let mut signs_of: Vec<Vec<u16>> = Vec::new();
-        let mut gate_texts: Vec<&'static str> = READ_FOR.to_vec();
+        let mut gate_texts: Vec<&'static str> = READ_FOR.into_iter().chain(restart::anchors()).collect();
         for (number, cause) in causes.iter().enumerate() {
             for sign in cause.signs {
                 let pattern = Pattern::new(sign.pattern);

@@ -328,6 +328,81 @@ fn ends_of_attempts_are_known_by_who_says_them() {
     }
 }
 
+/// What is left of a job whose node failed says so late, on clocks of its own; only what starts again is another attempt.
+#[test]
+fn a_failed_node_is_the_cause_until_something_starts_again() {
+    let steps = |from: u64, count: u64| -> String {
+        (from..from + count).map(|step| format!(" iteration {step}/ 1000 | lm loss: 2.3E+00 |\n")).collect()
+    };
+    let lost = "srun: error: Node failure on node7\n";
+    let ended = |what: &str| {
+        format!(
+            "slurmstepd: error: *** {what} ON node1 CANCELLED AT 2026-05-01T10:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR \
+             DETAILS ***\n"
+        )
+    };
+    let (job, step) = (ended("JOB 12345"), ended("STEP 12345.0"));
+    let ends = [
+        format!("{lost}{job}"),
+        job.clone(),
+        format!("{step}{lost}"),
+        format!("{job}{step}{lost}"),
+        lost.to_owned(),
+    ];
+    let timeout = "[rank0]:[E501 10:20:00.1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: \
+                   WorkNCCL(SeqNum=1234, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600010 milliseconds \
+                   before timing out.\n";
+    let lines_after = [
+        timeout.to_owned(),
+        "2026-05-01 18:00:05 [rank2]: torch.distributed.DistBackendError: NCCL error in: x.cpp:3, remote process exited, NCCL \
+         version 2.21.5\n"
+            .to_owned(),
+        format!("{}{timeout}", steps(100, 2)),
+        format!("srun: error: node1: tasks 0-7: Killed\n{timeout}"),
+    ];
+    let starts = [
+        "srun: job 12345 was requeued\n".to_owned(),
+        "slurmstepd: error: *** JOB 12345 ON node1 CANCELLED AT 2026-05-01T10:00:01 DUE TO JOB REQUEUE ***\n".to_owned(),
+        "NCCL version 2.21.5+cuda12.4\n".to_owned(),
+        "using world size: 16, data-parallel size: 8\n".to_owned(),
+        "W0501 10:05:00 run.py:793] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default\n".to_owned(),
+        steps(1, 3),
+        steps(61, 2),
+        "[default] Worker group FAILED. 2/3 attempts left; will restart worker group\n".to_owned(),
+    ];
+    let told = |answer: &Answer| {
+        let earlier: Vec<String> = answer.earlier.iter().map(|one| one.cause.clone()).collect();
+        (answer.verdicts.first().map(|first| first.cause.clone()).unwrap_or_default(), earlier)
+    };
+    let node = || "slurm-node-failure".to_owned();
+    for end in &ends {
+        for after in &lines_after {
+            let text = format!("{}{end}{after}", steps(90, 11));
+            assert_eq!(told(&of(&text, None)), (node(), vec![]), "{text}");
+        }
+        for start in &starts {
+            // Much of it, so that what started stands far above what ended it.
+            for more in ["", &" building the model\n".repeat(2000)] {
+                let text = format!("{}{end}{start}{more}{timeout}", steps(90, 11));
+                // Slurm's word on a node alone ends no job, and steps behind it are the same run's.
+                if (end == lost && start.contains("iteration"))
+                    || (start.contains("iteration") && !more.is_empty())
+                {
+                    continue;
+                }
+                let expected = ("nccl-timeout".to_owned(), vec![node()]);
+                assert_eq!(told(&of(&text, None)), expected, "{end}{start}");
+            }
+        }
+        // Another job in the same file.
+        let other = "slurmstepd: error: *** JOB 12399 ON node2 CANCELLED AT 2026-05-01T12:00:00 DUE TO TIME LIMIT ***\n";
+        if end != lost {
+            let text = format!("{}{end}{other}", steps(90, 11));
+            assert_eq!(told(&of(&text, None)), ("slurm-time-limit".to_owned(), vec![node()]));
+        }
+    }
+}
+
 /// Who ended before training went on is not who ended it.
 #[test]
 fn an_end_that_training_went_on_after_is_nobodys() {
