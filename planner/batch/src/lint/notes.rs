@@ -69,7 +69,19 @@ impl<'a> Notes<'a> {
         fix: String,
         instead: String,
     ) {
-        self.add(rule, place, message, fix, Some(instead));
+        self.add(rule, place, message, fix, Some((place, instead)));
+    }
+
+    /// Notes what is wrong at a place, and what should stand where more than that is: the place around it, and what instead.
+    pub(super) fn replace_around(
+        &mut self,
+        rule: &str,
+        place: (u32, u32),
+        message: String,
+        fix: String,
+        instead: Option<((u32, u32), String)>,
+    ) {
+        self.add(rule, place, message, fix, instead);
     }
 
     fn add(
@@ -78,7 +90,7 @@ impl<'a> Notes<'a> {
         (at, end): (u32, u32),
         message: String,
         fix: String,
-        instead: Option<String>,
+        instead: Option<((u32, u32), String)>,
     ) {
         let Some(entry) = table::find(rule) else { return };
         let of_rule = self.of_rule.entry(entry.id).or_default();
@@ -96,8 +108,9 @@ impl<'a> Notes<'a> {
         let column = characters(start, at) + 1;
         let width = characters(at, end).max(1);
         let mut replacement = None;
-        if let Some(instead) = instead
-            && let (Some(before), Some(after)) = (self.source.get(start..at), self.source.get(end..stop))
+        if let Some(((from, to), instead)) = instead
+            && let (from, to) = (self.floor(from as usize), self.floor(to as usize).min(stop))
+            && let (Some(before), Some(after)) = (self.source.get(start..from), self.source.get(to..stop))
         {
             replacement = Some(format!("{before}{instead}{after}"));
         }

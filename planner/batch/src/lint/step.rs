@@ -22,6 +22,8 @@ pub(super) struct Step {
     pub gpus_per_node: Option<u64>,
     /// Whether its tasks are in a container of pyxis.
     pub container: bool,
+    /// Whether Slurm gives each of its tasks one GPU of its own.
+    pub gpu_of_task: bool,
 }
 
 impl Step {
@@ -82,5 +84,20 @@ fn step(index: usize, call: &Call, job: &Job) -> Step {
     };
     let gpus_per_node = job::gpus_of(given).or(job.gpus_per_node);
     let container = says("container-image") || says("container-name");
-    Step { call: index, nodes, tasks_per_node, tasks, gpus_per_node, container }
+    let gpu_of_task = gives_tasks_a_gpu(given, job);
+    Step { call: index, nodes, tasks_per_node, tasks, gpus_per_node, container, gpu_of_task }
+}
+
+/// Whether options of a step, or else those of its job, have Slurm bind each task to one GPU.
+fn gives_tasks_a_gpu(given: &[options::Given], job: &Job) -> bool {
+    let text = |name: &str| {
+        let given = options::last(given, name).or_else(|| job.option(name))?;
+        given.value.as_ref()?.text.known()
+    };
+    // `verbose,` may stand before what is bound.
+    let bound = text("gpu-bind").map(|bind| bind.trim_start_matches("verbose,"));
+    match bound {
+        Some(bind) => bind.starts_with("single:") || bind == "per_task:1",
+        None => text("gpus-per-task").and_then(job::count) == Some(1) || text("ntasks-per-gpu").is_some(),
+    }
 }

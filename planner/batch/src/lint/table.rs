@@ -296,6 +296,11 @@ const RULES: &[Rule] = &[
     rule("loopback-interface", Severity::Error, "NCCL binds to the interface that it is told"),
     rule("debug-setting", Severity::Info, "settings of a search for faults stay in scripts for years"),
     rule("visible-devices", Severity::Error, "the last ranks find no GPU (invalid device ordinal)"),
+    rule(
+        "visible-devices-of-task",
+        Severity::Warning,
+        "where Slurm confines devices (ConstrainDevices) each task sees one GPU, number 0, and every other number finds none",
+    ),
     rule("max-connections", Severity::Warning, "Megatron-LM stops with an error (or overlaps nothing)"),
     rule("megatron-shadowed", Severity::Warning, "Python takes the first megatron package of its path"),
     rule("bash-in-sh", Severity::Warning, "on the nodes sh may be another shell than on your machine"),

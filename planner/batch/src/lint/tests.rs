@@ -5,10 +5,12 @@
 
 use std::path::Path;
 
+use super::mending_tests::mends;
 use super::*;
 
-/// Names of the rules that a script breaks.
+/// Names of the rules that a script breaks; what its findings offer instead mends them.
 fn broken(text: &str) -> Vec<&'static str> {
+    mends(text.as_bytes());
     let id = |finding: &Finding| rules().iter().find(|rule| rule.id == finding.rule).map(|rule| rule.id);
     let mut rules: Vec<&str> = lint(text.as_bytes()).findings.iter().filter_map(id).collect();
     rules.sort_unstable();
@@ -25,14 +27,14 @@ fn check(text: &str, expected: &[&str]) {
 }
 
 /// A job of two nodes with eight GPUs each, and this many tasks on a node.
-fn job(tasks: u64, body: &str) -> String {
+pub(super) fn job(tasks: u64, body: &str) -> String {
     format!(
         "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node={tasks}\n#SBATCH --gpus-per-node=8\n{body}\n"
     )
 }
 
 /// Rule, how its text begins, and its two examples, as docs/lint.md has them.
-fn documented() -> Vec<(String, String, Vec<u8>, Vec<u8>)> {
+pub(super) fn documented() -> Vec<(String, String, Vec<u8>, Vec<u8>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lint.md");
     let document = std::fs::read_to_string(path).unwrap();
     let mut found = Vec::new();
@@ -573,18 +575,36 @@ fn sizes_that_a_recipe_gives_are_not_guessed() {
 }
 
 #[test]
-fn replacements_are_whole_lines_that_mend() {
-    for (rule, _, bad, _) in documented() {
-        let mut text = String::from_utf8(bad.clone()).unwrap();
-        let report = lint(&bad);
-        let Some(finding) = report.findings.iter().find(|finding| finding.replacement.is_some()) else {
-            continue;
-        };
-        let line = finding.replacement.clone().unwrap();
-        let number = usize::try_from(finding.line).unwrap() - 1;
-        let mut lines: Vec<&str> = text.lines().collect();
-        lines[number] = &line;
-        text = lines.join("\n") + "\n";
-        assert!(!broken(&text).contains(&rule.as_str()), "{rule}: {text}");
+fn a_task_chooses_no_gpu_where_slurm_gives_it_one() {
+    let rule = &["visible-devices-of-task"][..];
+    let body = "bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python train.py'";
+    for options in [
+        "--gpus-per-task=1",
+        "--gpus-per-task=h100:1",
+        "--gpu-bind=single:1",
+        "--gpu-bind=per_task:1",
+        "--gpu-bind=verbose,single:1",
+    ] {
+        check(&job(8, &format!("srun {options} {body}")), rule);
+        let inherited = job(8, &format!("srun {body}"))
+            .replace("#SBATCH --gpus", &format!("#SBATCH {options}\n#SBATCH --gpus"));
+        check(&inherited, rule);
     }
+    let bound = "srun --gpus-per-task=1";
+    for set in [
+        format!("{bound} bash -c 'export CUDA_VISIBLE_DEVICES=${{SLURM_LOCALID}}; python train.py'"),
+        format!("{bound} bash -c 'env CUDA_VISIBLE_DEVICES=\"$SLURM_LOCALID\" python train.py'"),
+        format!("{bound} bash -c 'GPU=$SLURM_LOCALID; CUDA_VISIBLE_DEVICES=$GPU python train.py'"),
+        format!("export CUDA_VISIBLE_DEVICES=$SLURM_LOCALID\n{bound} python train.py"),
+        format!("CUDA_VISIBLE_DEVICES=$SLURM_LOCALID {bound} python train.py"),
+        format!("{bound} --export=ALL,CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python train.py"),
+    ] {
+        check(&job(8, &set), rule);
+    }
+    // Where a task sees all GPUs of its node, or several, that is how it takes its own.
+    for free in ["", "--gpus-per-task=1 --gpu-bind=none", "--gpu-bind=closest", "--gpus-per-node=8"] {
+        check(&job(8, &format!("srun {free} {body}")), &[]);
+    }
+    check(&job(8, &format!("{bound} bash -c 'CUDA_VISIBLE_DEVICES=0 python train.py'")), &[]);
+    check(&job(8, &format!("srun {body}\n{bound} python train.py")), &[]);
 }

@@ -150,6 +150,11 @@ impl Text {
         self.holes.iter().map(|(at, hole)| (self.place(*at), hole))
     }
 
+    /// All holes, with their indices.
+    pub(super) fn indexed_holes(&self) -> impl Iterator<Item = (usize, &Hole)> {
+        self.holes.iter().map(|(at, hole)| (*at, hole))
+    }
+
     /// The text, when it has no hole.
     pub(super) fn known(&self) -> Option<&str> {
         if self.holes.is_empty() { std::str::from_utf8(&self.bytes).ok() } else { None }

@@ -1,7 +1,8 @@
 //! Variables of the libraries.
 
 use super::super::notes::Notes;
-use super::super::text::Certainty;
+use super::super::text::{Certainty, Text};
+use super::super::walk::Field;
 use super::Context;
 
 /// Looks at what is set for NCCL, CUDA and Megatron.
@@ -38,8 +39,47 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             _ => {}
         }
     }
+    of_task(context, notes);
     connections(context, notes);
     shadowed(context, notes);
+}
+
+/// A GPU that is chosen by the task's number on its node, where Slurm gives each task one of its own.
+fn of_task(context: &Context<'_>, notes: &mut Notes<'_>) {
+    const NAME: &str = "CUDA_VISIBLE_DEVICES";
+    let is_number =
+        |text: &Text| text.len() == 1 && text.holes().any(|(_, hole)| &*hole.name == "SLURM_LOCALID");
+    for (index, call) in context.facts.calls.iter().enumerate() {
+        let own = context.steps.iter().find(|step| Some(step.call) == call.step || step.call == index);
+        // What the batch script itself sets is for every step behind it.
+        let later = || context.steps.iter().find(|step| step.gpu_of_task && step.call > index);
+        let set = || call.assigns.iter().find(|(name, field)| name == NAME && is_number(&field.text));
+        let as_word = |field: &Field| {
+            let text = &field.text;
+            let of_option = text.beginning().rsplit(',').next().and_then(|last| last.strip_suffix('='));
+            of_option == Some(NAME) && is_number(&text.slice(text.beginning().len(), text.len()))
+        };
+        let word = || {
+            let given = call.options.iter().filter(|option| option.name == "export");
+            let mut words = given.filter_map(|option| option.value.as_ref()).chain(
+                // A step's words are those of its command, which is a call of its own.
+                call.fields.iter().filter(|_| call.is_own()),
+            );
+            words.find(|field| as_word(field))
+        };
+        let Some(at) = set().map(|(_, field)| field.at).or_else(|| word().map(|field| field.at)) else {
+            continue;
+        };
+        if own.or_else(later).is_some_and(|step| step.gpu_of_task) {
+            notes.note(
+                "visible-devices-of-task",
+                at,
+                at + NAME.len() as u32,
+                "Slurm gives each task of this step one GPU, and this chooses among several by the task's number".to_owned(),
+                format!("leave {NAME} out: each task sees its own GPU"),
+            );
+        }
+    }
 }
 
 fn visible(

@@ -4,11 +4,12 @@ use super::super::facts::Call;
 use super::super::notes::Notes;
 use super::super::syntax::RedirectKind;
 use super::super::text::Text;
-use super::super::walk::{Field, body_of};
+use super::super::walk::{Field, body_index};
 use super::Context;
+use super::remedy;
 
 /// Variables that differ between tasks: on the batch host they are those of node 0, task 0.
-fn is_of_task(name: &str) -> bool {
+pub(super) fn is_of_task(name: &str) -> bool {
     matches!(
         name,
         "SLURM_NODEID"
@@ -24,14 +25,20 @@ fn is_of_task(name: &str) -> bool {
 pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     for call in &context.facts.calls {
         if call.payload && context.step_of(call).is_none_or(|step| step.is_parallel()) {
-            for field in &call.fields {
-                on_host(&field.text, context, notes);
+            let body = body_index(&call.fields);
+            for (index, field) in call.fields.iter().enumerate() {
+                let reader = match body {
+                    Some(body) if body == index && call.place.depth == 0 => Reader::Shell,
+                    Some(_) => Reader::Unknown,
+                    None => Reader::Program(call),
+                };
+                on_host(&field.text, reader, context, notes);
             }
         }
         if call.step.is_none() {
             document(call, context, notes);
             outside(call, context, notes);
-        } else if body_of(&call.fields).is_none() {
+        } else if body_index(&call.fields).is_none() {
             never(call, notes);
         }
         if call.payload {
@@ -98,32 +105,47 @@ fn for_all_tasks(context: &Context<'_>, notes: &mut Notes<'_>) {
     }
 }
 
-fn on_host(text: &Text, context: &Context<'_>, notes: &mut Notes<'_>) {
-    for (place, hole) in text.holes() {
+/// Who reads a text in which a name stands.
+#[derive(Clone, Copy)]
+enum Reader<'a> {
+    /// A shell, as its script.
+    Shell,
+    /// A program, as one of its words.
+    Program(&'a Call),
+    /// A shell that hands it on, or one inside of another.
+    Unknown,
+}
+
+fn on_host(text: &Text, reader: Reader<'_>, context: &Context<'_>, notes: &mut Notes<'_>) {
+    for (index, hole) in text.indexed_holes() {
         if hole.on_task || !is_of_task(&hole.name) {
             continue;
         }
+        let place = text.place(index);
         let (start, end, written) = expansion_at(context.source, place);
-        let escaped = format!("\\{written}");
         let message =
             format!("{} is expanded by the batch script: every task gets the value of the first", hole.name);
-        if written.starts_with('$') {
-            notes.replace(
-                "expanded-on-batch-host",
-                (start, end),
-                message,
-                format!("in a string for bash -c write {escaped}, so that each task expands it"),
-                escaped,
-            );
-        } else {
-            notes.note(
-                "expanded-on-batch-host",
-                start,
-                end,
-                message,
-                format!("write \\${} in a string for bash -c", hole.name),
-            );
-        }
+        let is_plain = written.starts_with('$');
+        let escaped = if is_plain { format!("\\{written}") } else { format!("\\${}", hole.name) };
+        let (fix, instead) = match reader {
+            Reader::Program(call) => (
+                format!(
+                    "let each task's shell expand it, in single quotes: srun bash -c '... ${} ...'",
+                    hole.name
+                ),
+                remedy::wrapped(context, call, place).filter(|_| is_plain),
+            ),
+            Reader::Shell | Reader::Unknown => {
+                let mends = matches!(reader, Reader::Shell)
+                    && is_plain
+                    && remedy::may_be_escaped(context, text, index, place);
+                (
+                    format!("in a string for bash -c write {escaped}, so that each task expands it"),
+                    mends.then_some(((start, end), escaped)),
+                )
+            }
+        };
+        notes.replace_around("expanded-on-batch-host", (start, end), message, fix, instead);
     }
 }
 
@@ -149,7 +171,9 @@ fn document(call: &Call, context: &Context<'_>, notes: &mut Notes<'_>) {
     }
     for (kind, field) in &call.redirects {
         if *kind == RedirectKind::Document && field.text.beginning().trim_start().starts_with("#!") {
-            on_host(&field.text, context, notes);
+            let first = field.text.beginning().trim_start().lines().next().unwrap_or_default();
+            let reader = if first.contains("sh") { Reader::Shell } else { Reader::Unknown };
+            on_host(&field.text, reader, context, notes);
         }
     }
 }

@@ -23,6 +23,9 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
 
 const ENDPOINT: &[&str] = &["master_addr", "rdzv_endpoint", "main_process_ip"];
 const NODE_RANK: &[&str] = &["node_rank", "machine_rank"];
+/// Where the rank of a node is expanded.
+const IN_TASK: &str =
+    "where each task's shell expands it: srun bash -c '... $SLURM_NODEID ...', in single quotes";
 const PROCESSES: &[&str] = &["nproc_per_node"];
 
 fn double_spawn(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mut Notes<'_>) {
@@ -73,9 +76,11 @@ fn endpoint(context: &Context<'_>, launcher: &Launcher, notes: &mut Notes<'_>) {
     };
     let fix = match launcher.kind {
         Kind::Torchrun => {
-            "give --node_rank=$SLURM_NODEID --master_addr=FIRST_HOST --master_port=PORT (the node's rank expanded in the task), with FIRST_HOST from: scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 1p"
+            "give --master_addr=FIRST_HOST --master_port=PORT, with FIRST_HOST from: scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 1p; and the node's rank, which only a task's shell knows: srun bash -c 'torchrun ... --node_rank=$SLURM_NODEID ...', in single quotes"
         }
-        Kind::Accelerate => "give --machine_rank, --main_process_ip and --main_process_port",
+        Kind::Accelerate => {
+            "give --main_process_ip and --main_process_port; and the machine's rank, which only a task's shell knows: srun bash -c 'accelerate launch ... --machine_rank=$SLURM_NODEID ...', in single quotes"
+        }
     };
     notes.note("no-endpoint", launcher.at, launcher.end, message.to_owned(), fix.to_owned());
 }
@@ -90,6 +95,10 @@ fn node_rank(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mu
         return;
     }
     let given = launcher.option(NODE_RANK);
+    let rank = match launcher.kind {
+        Kind::Torchrun => "node_rank",
+        Kind::Accelerate => "machine_rank",
+    };
     if given.is_none()
         && !launcher.open
         && launcher.has(ENDPOINT)
@@ -103,12 +112,12 @@ fn node_rank(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mu
             launcher.end,
             "every node says that it is node 0: with a static rendezvous the rank of the node must be given"
                 .to_owned(),
-            "add --node_rank=$SLURM_NODEID, expanded in the task".to_owned(),
+            format!("add --{rank}=$SLURM_NODEID {IN_TASK}"),
         );
     }
     let Some((_, Some(value), at, end)) = given else { return };
     let constant = value.text.number().filter(|_| value.text.certainty == Certainty::Sure);
-    if let Some(rank) = constant
+    if let Some(constant) = constant
         && context.spans_nodes(call)
         && !call.place.looped
         && is_static(launcher)
@@ -117,8 +126,8 @@ fn node_rank(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mu
             "constant-node-rank",
             *at,
             *end,
-            format!("every node says that it is node {rank}"),
-            "write $SLURM_NODEID, expanded in the task".to_owned(),
+            format!("every node says that it is node {constant}"),
+            format!("write $SLURM_NODEID {IN_TASK}"),
         );
     }
 }

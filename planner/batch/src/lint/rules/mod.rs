@@ -10,6 +10,7 @@ mod launch;
 mod logs;
 mod loopback;
 mod mounts;
+mod remedy;
 mod requeue;
 mod secrets;
 mod shell;

@@ -464,8 +464,8 @@ fn literal(word: &Word, text: &Text) -> String {
     out
 }
 
-/// The script among the words of a command that starts a shell, and that shell's `$0`, `$1`, ...
-pub(super) fn body_of(fields: &[Field]) -> Option<(Text, Vec<Text>)> {
+/// Which of a command's words is the script of a shell that it starts.
+pub(super) fn body_index(fields: &[Field]) -> Option<usize> {
     let shell = fields.iter().position(|field| matches!(field.base(), "bash" | "sh" | "zsh" | "dash"))?;
     let mut index = shell + 1;
     let mut runs = false;
@@ -478,8 +478,13 @@ pub(super) fn body_of(fields: &[Field]) -> Option<(Text, Vec<Text>)> {
         // Options with a word of their own.
         index += if matches!(text, "-o" | "-O" | "--rcfile" | "--init-file") { 2 } else { 1 };
     }
-    let body = fields.get(index).filter(|_| runs)?;
+    (runs && index < fields.len()).then_some(index)
+}
+
+/// The script among the words of a command that starts a shell, and that shell's `$0`, `$1`, ...
+pub(super) fn body_of(fields: &[Field]) -> Option<(Text, Vec<Text>)> {
+    let index = body_index(fields)?;
     let positional =
         fields.get(index + 1..).unwrap_or_default().iter().map(|field| field.text.clone()).collect();
-    Some((body.text.clone(), positional))
+    Some((fields.get(index)?.text.clone(), positional))
 }
