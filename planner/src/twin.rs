@@ -3,9 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::cluster::{FailedGpu, is_cpu};
 use crate::finding::{Finding, has_error};
 use crate::model::{Architecture, Attention, LayerKind, Moe, fold};
 use crate::plan::Plan;
+use crate::reduced::failed_slots;
 use crate::runtime::Runtime;
 use crate::settings::Precision;
 use crate::wire::{CheckpointFile, DataFile, DocumentsFile, EvaluationFile, ModelFile, PlanFile};
@@ -72,21 +74,55 @@ pub fn device(plan: &Plan, gpus: u64) -> (&'static str, u64) {
 pub fn twin(plan: &Plan, gpu: &str, most_ranks: u64) -> Result<Twin, Vec<Finding>> {
     let executed = plan.executed();
     let own = executed.runtime != Some(Runtime::OF_WORKER);
-    let as_it_runs = own.then(|| smaller(plan, executed, gpu, most_ranks)).and_then(Result::ok);
-    match as_it_runs {
-        Some(twin) => Ok(twin),
-        None => smaller(plan, plan.native(), gpu, most_ranks),
+    // Without the failed GPUs it is the twin of the healthy plan, which is better than none, and is said.
+    for failing in [true, false].into_iter().filter(|failing| !failing || !plan.cluster.failed.is_empty()) {
+        let of = |file: PlanFile| smaller(plan, file, gpu, most_ranks, failing).ok();
+        let as_it_runs = if own { of(executed.clone()) } else { None };
+        let twin = as_it_runs.or_else(|| of(plan.native()));
+        if let Some(twin) = twin {
+            return Ok(twin);
+        }
     }
+    smaller(plan, plan.native(), gpu, most_ranks, false)
+}
+
+/// Failed GPUs of a twin of this shape: one of each tensor-parallel group that lost some, where its place still is.
+fn failed(plan: &Plan, tp: u64, cp: u64, pp: u64, dp: u64) -> Option<Vec<FailedGpu>> {
+    let slots = failed_slots(&plan.layout, &plan.cluster, &plan.cluster.failed).ok()?;
+    let mut failed: Vec<FailedGpu> = Vec::new();
+    for ((replica, slice, stage), slots) in slots {
+        let last = |place: u64, count: u64| place.min(count.saturating_sub(1));
+        let slot = last(slots.first().copied().unwrap_or(0), tp);
+        let (dp, cp, pp) = (last(replica, dp), last(slice, cp), last(stage, pp));
+        let same = |other: &FailedGpu| matches!(*other, FailedGpu::Coordinates { dp: of_dp, cp: of_cp, pp: of_pp, .. } if (of_dp, of_cp, of_pp) == (dp, cp, pp));
+        if !failed.iter().any(same) {
+            failed.push(FailedGpu::Coordinates { dp, cp, pp, tp: slot });
+        }
+    }
+    Some(failed)
 }
 
 /// The twin of `plan` that runs as `file`, which is how the worker executes it, says.
-fn smaller(plan: &Plan, mut file: PlanFile, gpu: &str, most_ranks: u64) -> Result<Twin, Vec<Finding>> {
+fn smaller(
+    plan: &Plan,
+    mut file: PlanFile,
+    gpu: &str,
+    most_ranks: u64,
+    failing: bool,
+) -> Result<Twin, Vec<Finding>> {
     let dp = scale_axes(plan, &mut file, most_ranks)?;
     file.cluster.gpu = gpu.to_owned();
     file.cluster.nodes = Some(1);
     (file.cluster.nvlink_domain, file.cluster.nic_gbps) = (None, None);
     file.cluster.oversubscription = None;
-    file.cluster.failed = None;
+    let axis = |size: Option<u64>| size.unwrap_or(1);
+    let fields = &file.layout;
+    let left = failing.then(|| failed(plan, axis(fields.tp), axis(fields.cp), axis(fields.pp), dp)).flatten();
+    file.cluster.failed = left;
+    if is_cpu(gpu) {
+        // Processes of a CPU have no links by which TP's communication could overlap.
+        file.training.overlap.tp = Some(false);
+    }
     file.name = file.name.map(|name| format!("twin of {name}"));
     scale_training(plan, &mut file, dp);
     let kinds = distinct_kinds(&plan.model);
@@ -173,9 +209,9 @@ fn scale_training(plan: &Plan, file: &mut PlanFile, dp: u64) {
     fields.micro_batch_size = Some(sequences);
     fields.global_batch_size = Some(sequences * dp * microbatches);
     if let Some(dtype) = fields.dtype
-        && ![Precision::Bf16, Precision::Fp32, Precision::Fp64].contains(&dtype)
+        && ![Precision::Bf16, Precision::Fp16, Precision::Fp32, Precision::Fp64].contains(&dtype)
     {
-        // The executor has neither loss scaling nor 8-bit kernels; the bytes of bf16 are those beneath both.
+        // The executor has no 8-bit kernels; the bytes of bf16 are those beneath them.
         fields.dtype = Some(Precision::Bf16);
         (fields.fp8_param_gather, fields.bf16_first_layers, fields.bf16_last_layers) = (None, None, None);
     }
@@ -402,6 +438,44 @@ mod tests {
             .map(|class| class.peak_allocated_bytes)
             .max()
             .unwrap()
+    }
+
+    #[test]
+    fn failed_gpus_and_types_of_two_bytes_stay_what_they_are() {
+        for (failed, axes, expected) in [
+            (json!([{"rank": 3}]), json!({"tp": 8}), json!([{"dp": 0, "cp": 0, "pp": 0, "tp": 1}])),
+            (
+                json!([{"rank": 9}, {"rank": 11}]),
+                json!({"tp": 8}),
+                json!([{"dp": 1, "cp": 0, "pp": 0, "tp": 1}]),
+            ),
+            (json!([{"node": 2, "gpu": 0}]), json!({"tp": 4}), json!([{"dp": 1, "cp": 0, "pp": 0, "tp": 0}])),
+        ] {
+            let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "layout": axes,
+                "cluster": {"gpu": "h100-sxm", "nodes": 4, "gpus_per_node": 8, "failed": failed},
+                "training": {"dtype": "fp16", "global_batch_size": 64}});
+            let plan = Plan::resolve(&crate::parse_plan(&file.to_string()).unwrap());
+            let plan = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.findings));
+            let twin = twin(&plan, "cpu", 16).unwrap();
+            assert_eq!(json!(twin.file.cluster.failed), expected);
+            assert_eq!(twin.file.training.dtype, Some(Precision::Fp16));
+            let small = Plan::resolve(&twin.file).plan.unwrap();
+            assert!(executor_limits(&small).is_empty(), "{:?}", executor_limits(&small));
+        }
+    }
+
+    #[test]
+    fn what_overlaps_over_nvlink_has_a_twin_without() {
+        for nodes in [1, 2, 3, 8] {
+            let file = json!({"version": 1, "model": {"preset": "llama-3-70b"}, "layout": {"tp": 4, "pp": 2},
+                "cluster": {"gpu": "h100-sxm", "nodes": nodes}, "training": {"overlap": {"tp": true}, "global_batch_size": 96},
+                "software": {"framework": "bridge 26.08"}});
+            let plan = Plan::resolve(&crate::parse_plan(&file.to_string()).unwrap());
+            let plan = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.findings));
+            assert!(plan.training.overlap.tp);
+            let twin = twin(&plan, "cpu", 16).unwrap_or_else(|findings| panic!("{nodes}: {findings:?}"));
+            assert_eq!(twin.file.training.overlap.tp, Some(false));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use planner::calibration::{PeakBeside, StepBeside};
 use planner::rules::executor_limits;
 use planner::run::RankRecord;
 use planner::twin::{RANKS_WITHOUT_GPU, Scaled, Twin, device, twin};
-use planner::wire::{MeasuredMemory, Outcome, RankClass, Step};
+use planner::wire::{MeasuredMemory, Outcome, RankClass, RankRole, Step};
 use planner::{Finding, Plan};
 use run_folder::RunFolder;
 use serde::Serialize;
@@ -222,7 +222,9 @@ fn compare(
             predicted != [memory.weights_bytes, memory.gradients_bytes, memory.optimizer_bytes]
         })
     };
-    let ranks_that_differ: Vec<u64> = (0..small.world_size()).filter(differs).collect();
+    // A rank without a part in the step holds nothing, and does not run.
+    let takes_part = |&rank: &u64| small.role_of(rank) != Some(RankRole::Inactive);
+    let ranks_that_differ: Vec<u64> = (0..small.world_size()).filter(takes_part).filter(differs).collect();
     let predicted = answer.time.as_ref().map(|time| time.step_seconds);
     let first = found.first().and_then(|rank| rank.last_step.as_ref());
     let exposed_communication = first.and_then(|step| step.communication).map(|measured| Exposed {

@@ -40,6 +40,8 @@ impl Effect {
 pub struct Family {
     /// Why.
     pub why: &'static str,
+    /// Whether what is trained may come out otherwise with them.
+    pub trains: bool,
     /// Their names; one that ends in a star stands for all that begin so.
     pub names: &'static [&'static str],
 }

@@ -67,10 +67,17 @@ impl Row {
 
 /// How the learning rate falls, in the words of Megatron's scheduler and of Automodel's, which is made of it. Where it stays
 /// and falls at last, as in their other styles, it is none of a plan's.
-pub(crate) const STYLES: Kind = Kind::Partly(&Kind::Words {
-    known: &[("constant", "constant"), ("linear", "linear"), ("cosine", "cosine")],
-    lacks: "",
-});
+pub(crate) const STYLES: Kind = Kind::Partly(&Kind::Words { known: STYLE_WORDS, lacks: "" });
+
+const STYLE_WORDS: &[(&str, &str)] = &[("constant", "constant"), ("linear", "linear"), ("cosine", "cosine")];
+
+/// Whether a plan's learning rate can fall so.
+pub(crate) fn is_style(word: &str) -> bool {
+    STYLE_WORDS.iter().any(|(known, _)| known.eq_ignore_ascii_case(word))
+}
+
+/// What is said of any other style.
+pub(crate) const OTHER_STYLE: &str = "the rate of a plan stays or falls linearly or as a cosine; it is taken as staying, which a script of this plan says too";
 
 /// Whether Adam updates anything: under Muon, what is no hidden matrix.
 pub(super) fn has_adam(plan: &Plan) -> bool {

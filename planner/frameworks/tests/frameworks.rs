@@ -19,6 +19,7 @@ use planner::layout::stage_layers;
 use planner::parse::{parse_plan, with_value};
 use planner::runtime::Runtime;
 use planner::settings::Granularity;
+use planner::software::Product;
 use planner::wire::PlanFile;
 use planner::{Plan, Severity};
 use proptest::prelude::*;
@@ -75,6 +76,14 @@ fn words(written: &Written, spell: fn(option: &str, value: &str) -> Vec<String>)
 
 fn preset(plan: &Plan) -> &str {
     plan.file.model.preset.as_deref().unwrap_or_default()
+}
+
+/// The plan of a job names its framework, and so what that sets where a plan is silent: the plan that is written does, too.
+fn named(mut file: PlanFile, framework: Option<Product>) -> PlanFile {
+    if let (Some(product), None) = (framework, &file.software.profile) {
+        file.software.framework = Some(product.name().to_owned());
+    }
+    file
 }
 
 /// What was read of a job, with what was said to be missing put where it belongs, so that what follows from it follows.
@@ -164,7 +173,7 @@ fn differences(file: &PlanFile, table: fn(Runtime) -> Table, back: Back<'_>) -> 
     Some(fields.into_iter().filter(differs).map(shown).collect())
 }
 
-fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, back: Back<'_>) {
+fn check(wanted: &[Runtime], framework: Option<Product>, table: fn(Runtime) -> Table, back: Back<'_>) {
     let (mut checked, mut wrong) = (0, Vec::new());
     // Every other one, for the time that they take.
     for number in (0..draw::PLANS).step_by(2) {
@@ -173,7 +182,7 @@ fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, back: Back<'_>) {
         else {
             continue;
         };
-        let Some(differences) = differences(&file, table, back) else { continue };
+        let Some(differences) = differences(&named(file, framework), table, back) else { continue };
         checked += 1;
         if !differences.is_empty() {
             wrong.push(format!("plan {number}: {differences:?}"));
@@ -202,11 +211,16 @@ fn bridge_recipe(plan: &Plan, number: u64) -> String {
 
 #[test]
 fn automodel_reads_what_it_writes() {
-    check(&[Runtime::Fsdp2, Runtime::MegatronFsdp], automodel::table, &|plan, written, job| {
-        let words = words(written, |option, value| vec![format!("--{option}"), value.to_owned()]);
-        let recipe = json!({"model": {"pretrained_model_name_or_path": preset(plan)}});
-        automodel::import_automodel_job(recipe, &words, job)
-    });
+    check(
+        &[Runtime::Fsdp2, Runtime::MegatronFsdp],
+        Some(Product::Automodel),
+        automodel::table,
+        &|plan, written, job| {
+            let words = words(written, |option, value| vec![format!("--{option}"), value.to_owned()]);
+            let recipe = json!({"model": {"pretrained_model_name_or_path": preset(plan)}});
+            automodel::import_automodel_job(recipe, &words, job)
+        },
+    );
 }
 
 /// What a recipe file sets beside a plan's own words is written, and read as it was.
@@ -243,7 +257,7 @@ fn automodel_reads_what_its_recipes_set() {
 
 #[test]
 fn bridge_reads_what_it_writes() {
-    check(&[Runtime::Megatron], |_| bridge::table(), &|plan, written, job| {
+    check(&[Runtime::Megatron], None, |_| bridge::table(), &|plan, written, job| {
         // Some as they are written, some as Hydra takes them too: quoted, with a plus, true, false and null in any case.
         let overrides = words(written, |option, value| {
             let word = match value {
@@ -264,7 +278,7 @@ fn bridge_reads_what_it_writes() {
 #[test]
 fn megatron_lm_reads_what_it_writes() {
     let wanted = [Runtime::Megatron, Runtime::MegatronFsdp];
-    check(&wanted, |_| megatron_lm::table(), &|_, written, job| {
+    check(&wanted, Some(Product::MegatronLm), |_| megatron_lm::table(), &|_, written, job| {
         // Names of modules one after the other; nothing behind an option that stands alone.
         let words = words(written, |option, value| {
             let words = value.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
@@ -296,8 +310,13 @@ fn of_script(
     import_job(&launched, &recognise(&launched), config, job)
 }
 
-fn nothing_differs(value: &Value, table: fn(Runtime) -> Table, back: Back<'_>) -> Result<(), TestCaseError> {
-    let file = parse_plan(&value.to_string()).expect("a plan file");
+fn nothing_differs(
+    value: &Value,
+    framework: Option<Product>,
+    table: fn(Runtime) -> Table,
+    back: Back<'_>,
+) -> Result<(), TestCaseError> {
+    let file = named(parse_plan(&value.to_string()).expect("a plan file"), framework);
     let differences = differences(&file, table, back).unwrap_or_default();
     prop_assert!(differences.is_empty(), "{value}\n{differences:?}");
     Ok(())
@@ -308,7 +327,7 @@ proptest! {
 
     #[test]
     fn any_job_of_bridge_is_its_plan(value in settings::megatron(), number in 0_u64..64) {
-        nothing_differs(&value, |_| bridge::table(), &|plan, _, job| {
+        nothing_differs(&value, None, |_| bridge::table(), &|plan, _, job| {
             let site = Site { recipe: Some(bridge_recipe(plan, number)), ..Site::default() };
             of_script(plan, job, (Body::Bridge, "scripts/training/run_recipe.py"), &site, None)
         })?;
@@ -324,7 +343,7 @@ proptest! {
         let mut split = sharded;
         split["runtime"] = "fsdp2".into();
         for value in [flat, split, fsdp2] {
-            nothing_differs(&value, automodel::table, &|plan, _, job| {
+            nothing_differs(&value, Some(Product::Automodel), automodel::table, &|plan, _, job| {
                 let site = Site { config: Some("recipe.yaml".to_owned()), ..Site::default() };
                 let file = automodel_file(plan);
                 of_script(plan, job, (Body::Automodel, "-m nemo_automodel.cli.app"), &site, Some(&file))

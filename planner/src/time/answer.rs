@@ -7,7 +7,7 @@ use super::goodput::{assumed, goodput};
 use super::nonuniform::predict;
 use super::rate::tokens_per_second;
 use super::setup::Setup;
-use super::spread::{Spread, spread};
+use super::spread::{Spread, quicker_network, spread};
 use super::step::StepTime;
 use super::timeline::simulated_seconds;
 use crate::finding::{Finding, clip, nearest_names};
@@ -87,6 +87,11 @@ pub(crate) fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>
     let answer = found.map(|(mut answer, setup)| {
         if let Some(seconds) = simulated_with(plan, &setup) {
             answer.simulate(seconds);
+            // What a simulation adds to the closed form differs with the network, and a slower one makes no step quicker.
+            let [least, most] = answer.interval_seconds;
+            let quicker = quicker_network(plan).and_then(|quicker| simulated_answer(&quicker).0);
+            let bound = quicker.map_or(least, |quicker| quicker.interval_seconds[0].max(least));
+            answer.interval_seconds = [bound.min(answer.step_seconds), most];
         }
         answer
     });

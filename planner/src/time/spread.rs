@@ -161,14 +161,39 @@ fn spread_as(
         );
         note("cluster.nodes", plan.cluster.nodes.into(), why);
     }
-    // Rings of neighbours hardly leave a leaf switch, and others do at every hop: the step is that of the latter.
-    let below = if plan.cluster.nodes > 1 {
-        exposed_share(step) * libm::log(plan.cluster.oversubscription)
-    } else {
-        0.0
-    };
+    half[0] = below(plan, step, said, half[0]);
     let busier = if plan.training.moe.load_may_grow && plan.model.moe.is_some() { UNBALANCED } else { 0.0 };
-    Spread { half: [half[0] + below, half[1] + busier], nearest: Some(nearest(&name, gpu.id)) }
+    Spread { half: [half[0], half[1] + busier], nearest: Some(nearest(&name, gpu.id)) }
+}
+
+/// How far below the step its range ends, as a logarithm, on the cluster's network, where it is so much if that network is left out of
+/// sight. Rings of neighbours hardly leave a leaf switch, and others do at every hop: the step is that of the latter, and may be as short
+/// as without oversubscription. It is not shorter than on the network that comes with the GPU, where this one is slower.
+fn below(plan: &Plan, step: &StepTime, said: Said, below: f64) -> f64 {
+    let Some(quicker) = quicker_network(plan) else { return below };
+    let Ok(least) = least_seconds(&quicker, said) else { return below };
+    let to_least = libm::log(step.total() / least).max(0.0);
+    if plan.cluster.oversubscription > 1.0 { to_least } else { below.min(to_least) }
+}
+
+/// The plan without oversubscription, or on the network that comes with its GPU where its own is slower; none where neither is so.
+pub(super) fn quicker_network(plan: &Plan) -> Option<Plan> {
+    let (cluster, own) = (&plan.cluster, plan.cluster.gpu.nic_gbps);
+    let (several, shared) = (cluster.nodes > 1, cluster.oversubscription > 1.0);
+    (several && (shared || cluster.nic_gbps < own)).then(|| {
+        let mut quicker = plan.clone();
+        quicker.cluster.oversubscription = 1.0;
+        quicker.cluster.nic_gbps = if shared { cluster.nic_gbps } else { own };
+        quicker
+    })
+}
+
+/// Where a plan's likely range begins, if so much of it is said.
+fn least_seconds(plan: &Plan, said: Said) -> Result<f64, String> {
+    let setup = setup(plan)?;
+    let step = super::nonuniform::predict(plan, &setup, &table().values())?;
+    let [below, _] = spread_as(plan, (&setup, &step), said, &mut Vec::new()).half;
+    Ok(step.total() * libm::exp(-below))
 }
 
 /// The ends of a class where so much is said: those of runs on their GPUs' networks, or the widest of what is known of its software, and
@@ -342,6 +367,38 @@ mod tests {
         let time = answer.time.unwrap();
         let said = |finding: &Finding| finding.rule == "time model" && finding.message.contains("assumed");
         (time.interval_seconds[1] / time.step_seconds, answer.findings.into_iter().filter(said).collect())
+    }
+
+    #[test]
+    fn no_slower_network_makes_the_least_of_a_range_quicker() {
+        for (model, layout) in [
+            ("llama-3-8b", json!({"tp": 2})),
+            ("llama-3-70b", json!({"tp": 8, "pp": 4})),
+            ("mixtral-8x7b", json!({"ep": 8})),
+        ] {
+            for framework in ["bridge 26.08", "torchtitan 0.3"] {
+                if framework.starts_with("torchtitan") && model != "llama-3-8b" {
+                    continue;
+                }
+                let range = |oversubscription: f64, nic_gbps: f64| {
+                    let file = json!({"version": 1, "model": {"preset": model}, "layout": layout,
+                        "cluster": {"gpu": "h100-sxm", "nodes": 8, "oversubscription": oversubscription, "nic_gbps": nic_gbps},
+                        "training": {"global_batch_size": 128}, "software": {"framework": framework}});
+                    let time = estimate(&parse_plan(&file.to_string()).unwrap()).time.unwrap();
+                    (time.interval_seconds, time.step_seconds)
+                };
+                let ([least, _], step) = range(1.0, 400.0);
+                for (oversubscription, nic_gbps) in
+                    [(2.0, 400.0), (32.0, 400.0), (1000.0, 400.0), (1.0, 100.0), (8.0, 50.0), (1.0, 10.0)]
+                {
+                    let ([low, high], slower) = range(oversubscription, nic_gbps);
+                    let what = format!(
+                        "{model} {framework} {oversubscription} {nic_gbps}: {low} of {slower}, {least} of {step}"
+                    );
+                    assert!(low >= least && low <= slower && slower <= high, "{what}");
+                }
+            }
+        }
     }
 
     #[test]

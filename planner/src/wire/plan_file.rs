@@ -158,7 +158,7 @@ plan_part! {
         pub nvlink_domain: Option<u64> = whole(1, 1024).in_unit("GPUs").at(Part::Cluster, "NVLink domain").by_rule(),
         /// Network bandwidth per GPU in Gbit/s, above 0 where there is more than one node; from the catalogue.
         #[serde(default)]
-        pub nic_gbps: Option<f64> = real(0.0).in_unit("Gbit/s").at(Part::Cluster, "Network per GPU, Gb/s").by_rule(),
+        pub nic_gbps: Option<f64> = between(0.0, 1e6).in_unit("Gbit/s").at(Part::Cluster, "Network per GPU, Gb/s").by_rule(),
         /// How many times the network of all GPUs below a leaf switch is what leads on from it, 1 or more.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub oversubscription: Option<f64> = real(1.0).at(Part::Cluster, "Oversubscription").usual(Real(1.0)),

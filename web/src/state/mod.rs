@@ -367,9 +367,10 @@ impl Store {
         }
     }
 
-    /// Makes the changes of a piece of advice, as one edit.
+    /// Makes the changes of a piece of advice, as one edit. What was chosen is held as it is, or another choice would follow, of which
+    /// the advice says nothing.
     pub fn apply(self, changes: &[planner::wire::Change]) {
-        let changed = changes.iter().try_fold(PlanFile::clone(&self.said_now()), |file, change| {
+        let changed = changes.iter().try_fold(PlanFile::clone(&self.plan_now()), |file, change| {
             paths::with_value(&file, &change.field, &change.to)
         });
         match changed {

@@ -128,7 +128,7 @@ fn List(title: &'static str, list: Vec<Advice>, open: bool, takes: bool) -> impl
         })
         .collect();
     let lines = Lines::of(columns, list.into_iter().map(|advice| line(advice, takes)).collect());
-    let caption = "A click makes the change; undo takes it back".to_owned();
+    let caption = "A click makes the change, and holds the rest as it is; undo takes it back".to_owned();
     let table = Table::new(title, "").caption(caption).pages("changes", ROWS).of(lines);
     view! {
         <details open=open>
@@ -182,8 +182,9 @@ fn line(advice: Advice, takes: bool) -> Line {
     let (peak_bytes, verdict) = (advice.peak_bytes, advice.verdict);
     let (label, shown) = (format!("Apply: {}", advice.title), title.clone());
     let apply = Callback::new(move |()| {
+        let held = if store.said_now().choose.is_some() { "; what was chosen is held" } else { "" };
         store.apply(&advice.changes);
-        store.notify(format!("Changed: {}", advice.title));
+        store.notify(format!("Changed: {}{held}", advice.title));
     });
     let button = move || {
         view! { <button class="link" data-testid=testid::ADVICE_APPLY disabled=store.choosing aria-label=label.clone() on:click=move |_| apply.run(())>"Apply"</button> }

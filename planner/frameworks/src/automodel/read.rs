@@ -9,10 +9,12 @@ use super::rows::{table, usual_chunks};
 use crate::import::settings::Settings;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
+use crate::row::{OTHER_STYLE, is_style};
 use planner::json::read_value;
 use planner::model::preset_of_hub;
 use planner::runtime::Runtime;
-use planner::wire::PlanFile;
+use planner::software::Product;
+use planner::wire::{PlanFile, Setting};
 
 /// Sections that a plan is made of.
 const SECTIONS: [&str; 9] = [
@@ -30,6 +32,8 @@ const SECTIONS: [&str; 9] = [
 const USUAL_TOKENS: u64 = 4096;
 /// The decay of Adam's second moment that torch and TransformerEngine have, where a recipe says none.
 const USUAL_BETA2: f64 = 0.999;
+/// The decay of weights of `AdamConfig`, `AdamWConfig` and `FusedAdamConfig` (`components/optim/optimizer.py`).
+const USUAL_DECAY: f64 = 0.01;
 /// References that are told one by one.
 const MOST_UNRESOLVED: usize = 16;
 
@@ -61,6 +65,7 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
         "cluster": {"gpu": job.gpu, "nodes": job.nodes, "gpus_per_node": job.gpus_per_node},
         "runtime": runtime,
         "training": {"seq_len": tokens(settings, notes)?},
+        "software": {"framework": Product::Automodel.name()},
     });
     table(runtime).read(&|option| settings.text(option), &mut plan)?;
     // An older section of the pipeline's settings, and an older place of checkpointing.
@@ -86,12 +91,14 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
         plan["training"]["global_batch_size"] = local.saturating_mul(ranks).into();
     }
     if let Some(layers) = settings.size("distributed.pipeline.layers_per_stage")?.filter(|_| stages > 1) {
-        let all = layers_of(&plan).unwrap_or(0);
+        let all = model_of(&plan).map_or(0, |model| model.num_layers);
         plan["layout"]["vpp"] = (all.div_ceil(layers) / stages).max(1).into();
     } else if stages > 1 {
         let schedule = read_value(plan["layout"]["schedule"].clone()).ok();
         plan["layout"]["vpp"] = schedule.map_or(1, usual_chunks).into();
     }
+    experts(settings, &mut plan, notes);
+    falls(settings, &mut plan, notes)?;
     let optimizer = settings.text("optimizer._target_").unwrap_or_default().to_ascii_lowercase();
     let kind = match optimizer.rsplit('.').next().unwrap_or_default() {
         "sgd" => "sgd",
@@ -111,13 +118,62 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
     if kind == "adam" && optimizer["beta2"].is_null() {
         optimizer["beta2"] = USUAL_BETA2.into();
     }
+    if kind == "adam" && plan["run"]["weight_decay"].is_null() {
+        plan["run"]["weight_decay"] = USUAL_DECAY.into();
+    }
     Ok(plan)
 }
 
-/// Layers of the model of a plan file.
-fn layers_of(plan: &Value) -> Option<u64> {
+/// How tokens are sent to experts, and whether the router is forced to balance (`model.backend`, `components/models/common/utils.py`).
+fn experts(settings: &Settings, plan: &mut Value, notes: &mut Notes) {
+    if model_of(plan).is_none_or(|model| model.moe.is_none()) {
+        return;
+    }
+    let moe = &mut plan["training"]["moe"];
+    if settings.flag("model.backend.fake_balanced_gate") {
+        moe["force_balance"] = true.into();
+    }
+    let Some(word) = settings.text("model.backend.dispatcher") else { return };
+    match word.as_str() {
+        "deepep" | "hybridep" => {
+            moe["dispatcher"] = "flex".into();
+            moe["backend"] = word.into();
+        }
+        "torch" => moe["dispatcher"] = "allgather".into(),
+        other => notes.warn(
+            "training.moe.dispatcher",
+            other,
+            "no plan has it; the model's usual one is taken for it",
+        ),
+    }
+}
+
+/// How the learning rate falls where the recipe has a section of it: as a cosine to a hundredth, after a warm-up of a tenth of the steps,
+/// unless it says otherwise (`LRSchedulerConfig`, `components/optim/optimizer.py`).
+fn falls(settings: &Settings, plan: &mut Value, notes: &mut Notes) -> Result<(), String> {
+    if settings.value("lr_scheduler").is_none_or(Value::is_null) {
+        return Ok(());
+    }
+    let run = &mut plan["run"];
+    match settings.text("lr_scheduler.lr_decay_style") {
+        Some(style) if !is_style(&style) => notes.warn("run.lr_schedule", &style, OTHER_STYLE),
+        Some(_) => {}
+        None => run["lr_schedule"] = "cosine".into(),
+    }
+    if run["min_lr"].is_null() && run["lr_schedule"] != "constant" {
+        let lr = settings.real("optimizer.lr")?.unwrap_or_else(|| Setting::usual_of("run.lr"));
+        run["min_lr"] = (0.01 * lr).into();
+    }
+    if let (true, Some(steps)) = (run["warmup_steps"].is_null(), settings.size("step_scheduler.max_steps")?) {
+        run["warmup_steps"] = (steps / 10).min(1000).into();
+    }
+    Ok(())
+}
+
+/// The model of a plan file.
+fn model_of(plan: &Value) -> Option<std::sync::Arc<planner::model::Model>> {
     let file = json!({"version": 1, "model": plan["model"], "cluster": plan["cluster"]});
-    Some(planner::fill::fill(&PlanFile::read(file).ok()?).plan?.model.num_layers)
+    Some(planner::fill::fill(&PlanFile::read(file).ok()?).plan?.model)
 }
 
 fn model(settings: &Settings) -> Result<Value, String> {
@@ -146,10 +202,19 @@ fn model(settings: &Settings) -> Result<Value, String> {
             fields.insert("model_type".to_owned(), kind.to_ascii_lowercase().into());
             Ok(json!({"hf_config": fields}))
         }
-        _ => {
+        _ if is_recipe(settings) => {
             Err("the recipe names no model in model.pretrained_model_name_or_path or model.config".to_owned())
         }
+        _ => Err("it is no recipe of NeMo Automodel, the only configurations in YAML that are read: it has no model with \
+                  pretrained_model_name_or_path or config, and no step_scheduler; write its model as a plan's `model` or as a \
+                  config.json of Hugging Face"
+            .to_owned()),
     }
+}
+
+/// Whether a file without a model has Automodel's sections: other programs have YAML files, too.
+fn is_recipe(settings: &Settings) -> bool {
+    settings.value("step_scheduler").is_some() || settings.text("model._target_").is_some()
 }
 
 fn tokens(settings: &Settings, notes: &mut Notes) -> Result<u64, String> {
@@ -299,7 +364,53 @@ checkpoint:
         said(&format!("{RECIPE}\npeft:\n  dim: 8"), "", "adapters");
         said(RECIPE, "--model.pretrained_model_name_or_path some/thing", "some/thing");
         said(RECIPE, "--packed_sequence.packed_sequence_size 0", "4096 tokens are assumed");
-        said("a: 1", "", "names no model");
+        said("step_scheduler: {}", "", "names no model");
+        for other in [
+            "a: 1",
+            "model: {num_layers: 32, hidden_size: 4096}",
+            "compute_environment: LOCAL_MACHINE\nfsdp_config: {}",
+        ] {
+            said(other, "", "no recipe of NeMo Automodel");
+        }
+    }
+
+    #[test]
+    fn a_pipelines_section_holds_where_there_are_stages() {
+        let with = |stages: &str| {
+            format!("{RECIPE}\n").replace(
+            "  strategy: fsdp2\n",
+            &format!("  strategy: fsdp2\n  pp_size: {stages}\n  pipeline: {{pp_schedule: interleaved1f1b, pp_microbatch_size: 1}}\n"),
+        )
+        };
+        is_planned(import(&with("1"), ""), "/layout/schedule", &Value::Null);
+        is_planned(import(&with("2"), "--distributed.tp_size 2"), "/layout/schedule", &json!("interleaved"));
+    }
+
+    #[test]
+    fn how_tokens_reach_experts_is_read() {
+        let recipe = RECIPE.replace("meta-llama/Llama-3.1-70B", "Qwen/Qwen3-30B-A3B").replace(
+            "  torch_dtype: float32\n",
+            "  backend: {dispatcher: hybridep, fake_balanced_gate: true, enable_deepep: true}\n",
+        );
+        let ep = "--distributed.tp_size 1 --distributed.ep_size 8";
+        is_planned(import(&recipe, ep), "/training/moe/dispatcher", &json!("flex"));
+        is_planned(import(&recipe, ep), "/training/moe/backend", &json!("hybridep"));
+        is_planned(import(&recipe, ep), "/training/moe/force_balance", &json!(true));
+        // Its models are made in bf16, unless they say otherwise.
+        let plan = Plan::resolve(&import(&recipe, ep).file.unwrap()).plan.unwrap();
+        assert_eq!(plan.layout.fsdp.sharded_dtype, planner::units::Dtype::Bf16);
+        is_planned(import(&recipe, ep), "/software/framework", &json!("automodel"));
+    }
+
+    #[test]
+    fn a_rate_falls_as_automodel_has_it() {
+        let recipe = format!("{RECIPE}\nlr_scheduler: {{use_checkpoint_opt_param_scheduler: true}}\n");
+        let options = "--step_scheduler.max_steps 500 --optimizer.lr 1e-3";
+        is_planned(import(&recipe, options), "/run/lr_schedule", &json!("cosine"));
+        is_planned(import(&recipe, options), "/run/min_lr", &json!(1e-5));
+        is_planned(import(&recipe, options), "/run/warmup_steps", &json!(50));
+        is_planned(import(RECIPE, options), "/run/lr_schedule", &Value::Null);
+        is_planned(import(RECIPE, options), "/run/weight_decay", &json!(0.01));
     }
 
     #[test]

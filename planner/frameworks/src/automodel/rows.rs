@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use crate::Kind::{Follows, Number, Own, Read, Real, Switch, Words};
+use crate::Kind::{Beside, Follows, Number, Own, Read, Real, Switch, Words};
 use crate::gap::{UNDER_ALL, UNDER_FSDP, UNDER_FSDP2};
+use crate::kind::Options;
 use crate::row::{STYLES, is_adam};
 use crate::{Kind, Row, Table};
-use planner::layout::{automodel, stage_layers};
+use planner::layout::{Reshard, automodel, stage_layers};
 use planner::plan::Plan;
 use planner::runtime::Runtime;
 use planner::schedule::Chunks;
@@ -106,6 +107,13 @@ fn every_layer(plan: &Plan, is_so: fn(&Plan) -> bool) -> Result<Option<String>, 
     if full && !is_so(plan) { Err("every layer is a checkpoint of its own") } else { Ok(None) }
 }
 
+/// How layers are resharded where a plan says nothing of it.
+fn unsaid_reshard(plan: &Plan) -> Option<Reshard> {
+    let mut file = plan.file.clone();
+    file.layout.fsdp.reshard_after_forward = None;
+    Some(planner::fill::fill(&file).plan?.layout.fsdp.reshard)
+}
+
 const FSDP2: &[Row] = &[
     row("distributed.dp_replicate_size", "layout.dp_replicate", Number, SETUP),
     row("distributed.pp_size", "layout.pp", Number, SETUP),
@@ -172,9 +180,20 @@ const FSDP2: &[Row] = &[
     row(
         "distributed.reshard_after_forward",
         "layout.fsdp.reshard_after_forward",
-        Words {
-            known: &[("", "default"), ("true", "always"), ("false", "never")],
-            lacks: "layers are resharded always, never or by default, not to groups of a size",
+        Own {
+            write: |plan| match plan.layout.fsdp.reshard {
+                Reshard::Always => Ok(Some("true".to_owned())),
+                Reshard::Never => Ok(Some("false".to_owned())),
+                Reshard::Default if unsaid_reshard(plan) == Some(Reshard::Default) => Ok(None),
+                Reshard::Default => Err("what it does where nothing is said is another for this model"),
+                _ => Err("layers are resharded always, never or by default, not to groups of a size"),
+            },
+            read: |word, _| match word.to_ascii_lowercase().as_str() {
+                "true" => Ok(Some("always".into())),
+                "false" => Ok(Some("never".into())),
+                crate::kind::NULL => Ok(None),
+                _ => Err("which is none of its words; there are true, false"),
+            },
         },
         CONFIG,
     ),
@@ -221,8 +240,15 @@ fn has_pipeline(plan: &Plan) -> bool {
     plan.layout.pp > 1
 }
 
+/// Whether a job has more than one stage.
+fn in_stages(said: Options) -> bool {
+    said("distributed.pp_size").and_then(|size| size.parse::<u64>().ok()).is_some_and(|stages| stages > 1)
+}
+
 const PIPELINE: &[Row] = &[
-    row("distributed.pipeline.pp_schedule", "layout.schedule", SCHEDULES, SETUP).when(has_pipeline),
+    // Without stages nothing of the pipeline's section holds.
+    row("distributed.pipeline.pp_schedule", "layout.schedule", Beside(in_stages, &SCHEDULES), SETUP)
+        .when(has_pipeline),
     row(
         "distributed.pipeline.layers_per_stage",
         "layout.vpp",
@@ -253,13 +279,7 @@ const BATCH: &[Row] = &[
                 let batches = if plan.layout.pp > 1 { plan.microbatches() } else { 1 };
                 Ok(Some(plan.training.micro_batch_size.saturating_mul(batches).to_string()))
             },
-            read: |word, said| {
-                let stages = said("distributed.pp_size").and_then(|size| size.parse::<u64>().ok());
-                if stages.is_some_and(|stages| stages > 1) {
-                    return Ok(None);
-                }
-                Number.read(word, said)
-            },
+            read: |word, said| if in_stages(said) { Ok(None) } else { Number.read(word, said) },
         },
         STEPS,
     ),
@@ -268,10 +288,7 @@ const BATCH: &[Row] = &[
         "training.micro_batch_size",
         Own {
             write: |plan| Ok(has_pipeline(plan).then(|| plan.training.micro_batch_size.to_string())),
-            read: |word, said| {
-                let stages = said("distributed.pp_size").and_then(|size| size.parse::<u64>().ok());
-                if stages.is_some_and(|stages| stages > 1) { Number.read(word, said) } else { Ok(None) }
-            },
+            read: |word, said| if in_stages(said) { Number.read(word, said) } else { Ok(None) },
         },
         SETUP,
     ),

@@ -9,6 +9,7 @@ use planner::software::Framework;
 use planner::wire::DataFile;
 
 use super::rows::{HYBRID_ENTRY, is_hybrid, table};
+use super::since;
 
 /// Where Megatron-LM lies under the folder that the command starts in, in Megatron Bridge's images and checkouts.
 const FOLDER: &str = "3rdparty/Megatron-LM";
@@ -109,7 +110,15 @@ pub(crate) fn arguments(writer: &mut Writer<'_>) -> Vec<String> {
         }
     }
     let mut lines = Vec::new();
+    let release = since::release(plan);
     for (option, word) in options_of(writer, table(), "seed") {
+        if release.is_some_and(|release| !since::has(release, option)) {
+            // A tokenizer of numbers needs no end of text before it could be told one.
+            if option != "null-tokenizer-eod-id" {
+                writer.differs("software.framework", option, &since::lacks(option));
+            }
+            continue;
+        }
         match (option, writer.site.tokenizer.as_deref()) {
             ("tokenizer-type", Some(name)) => {
                 let name = writer.shell("tokenizer", Some(name), None, "<TOKENIZER>");

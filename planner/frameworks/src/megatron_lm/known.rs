@@ -7,6 +7,7 @@ use crate::Family;
 pub(super) const WITHOUT_EFFECT: &[Family] = &[
     Family {
         why: "how checkpoints are written and read",
+        trains: false,
         names: &[
             "ckpt-*", "dist-ckpt-*", "save-*", "load-*", "no-save*", "no-load*", "no-ckpt*",
             "async-ckpt-*", "disable-ckpt-*", "non-persistent*", "object-storage*", "use-checkpoint*",
@@ -21,6 +22,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "what is printed, timed and recorded",
+        trains: false,
         names: &[
             "log-*", "logging-*", "no-log*", "one-logger*", "no-one-logger*", "tensorboard*", "wandb*",
             "otel-*", "timing*", "profile", "profile-*", "nsys-*", "pytorch-profiler*",
@@ -32,6 +34,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "what is watched, and what becomes of a run that fails",
+        trains: false,
         names: &[
             "error-injection*", "inprocess-*", "rerun-*", "result-*", "straggler*",
             "disable-straggler-on-startup", "nvidia-resiliency*", "ft-*", "enable-ft*", "calc-ft*",
@@ -43,6 +46,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "what is read, and how it becomes tokens",
+        trains: false,
         names: &[
             "data-cache*", "data-path*", "data-args*", "dataloader-*", "dataset-*", "fim-*", "per-split*",
             "train-data*", "valid-data*", "test-data*", "tokenizer-*", "merge-file", "vocab-file",
@@ -61,6 +65,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "how long a run is, and when it stops or skips",
+        trains: false,
         names: &[
             "exit-*", "train-iters*", "train-samples*", "skip-*", "iterations-to-skip",
             "ramp-up-batch-size", "step-batch-size-schedule",
@@ -69,6 +74,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "a number of the schedule of learning rate or weight decay",
+        trains: true,
         names: &[
             "lr*", "decoupled-*", "start-weight-decay", "end-weight-decay", "weight-decay-incr-style",
             "no-weight-decay-cond-type", "warmup", "apply-wd-to-qk-layernorm", "head-lr-mult",
@@ -76,12 +82,14 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "a number of the optimizer's step; an optimizer of which no state is planned",
+        trains: true,
         names: &[
             "adam-*", "lion-*", "muon-*", "adaptive-muon*", "soap-*", "sgd-momentum", "mup-*",
         ],
     },
     Family {
         why: "scales of a loss, kept as single numbers",
+        trains: true,
         names: &[
             "calculate-per-token-loss", "fp16-lm-cross-entropy", "moe-aux-loss*",
             "mtp-loss*", "mtp-detach*",
@@ -89,6 +97,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "which numbers the parameters begin with",
+        trains: true,
         names: &[
             "init-method-std", "init-method-xavier-uniform", "embedding-init-method-std",
             "perform-initialization", "no-initialization", "use-cpu-initialization",
@@ -97,18 +106,21 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "random numbers",
+        trains: false,
         names: &[
             "te-*", "use-te-rng-tracker",
         ],
     },
     Family {
         why: "evaluation, which holds no more than a step",
+        trains: false,
         names: &[
             "eval-*", "full-validation", "start-eval-at-iter",
         ],
     },
     Family {
         why: "nothing of a training: inference, evaluation by questions, reinforcement learning",
+        trains: false,
         names: &[
             "inference-*", "rl-*", "grpo-*", "langrl-*", "mamba-inference*", "decode-only*",
             "flash-decode", "enable-chunked-prefill", "mlp-chunks-for-prefill", "num-speculative-tokens",
@@ -119,6 +131,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "nothing of a decoder: vision, BERT, T5, retrieval",
+        trains: false,
         names: &[
             "retro-*", "bert-*", "biencoder-*", "ict-*", "indexer-*", "retriever*", "dino-*", "swin-*",
             "vision-*", "wid-*", "num-channels*", "num-classes*", "patch-dim*", "img-w", "mask-factor",
@@ -130,6 +143,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "distillation: counted, or refused, by what it loads",
+        trains: false,
         names: &[
             "export-kd-*", "logits-load-*", "logits-save-*", "export-te-mcore-model",
             "export-force-local-attention", "export-default-te-spec", "export-model-type",
@@ -137,6 +151,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "another option turns it on, and is refused or not counted",
+        trains: false,
         names: &[
             "dsa-*", "disable-dsa-*", "no-dsa-*", "mhc-*", "gtp-*", "gtp-remat*", "gdp-*",
             "moe-upcycling*", "min-offloaded-tensor-size", "delay-offload-until-cuda-graph",
@@ -146,6 +161,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "how positions are computed, with no weights",
+        trains: true,
         names: &[
             "rope-scaling-factor", "rope-type", "rotary-interleaved", "rotary-scaling-factor", "mscale",
             "mscale-all-dim", "yarn-beta-fast", "yarn-beta-slow", "yarn-original-max-position-embeddings",
@@ -155,12 +171,14 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "how a router chooses, with no more tensors",
+        trains: true,
         names: &[
             "moe-router-*", "moe-router-fusion*", "moe-token-drop-policy*", "moe-enable-routing-replay",
         ],
     },
     Family {
         why: "how tokens are sent, in buffers that torch does not hold or that the dispatcher has in any case",
+        trains: false,
         names: &[
             "moe-deepep-num-sms*", "moe-hybridep-*", "moe-flex-dispatcher-num-sms*",
             "moe-permute-fusion-into-hybridep", "moe-ncclep-zero-copy",
@@ -168,6 +186,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "one kernel in place of several, or the same tensors in another order",
+        trains: true,
         names: &[
             "no-bias-dropout-fusion", "no-bias-gelu-fusion", "no-persist-layer-norm",
             "no-gradient-reduce-div-fusion", "masked-softmax-fusion", "fused-residual-rmsnorm",
@@ -181,18 +200,21 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "a number of the recipe of 8 bits",
+        trains: true,
         names: &[
             "fp8-amax-compute-algo", "fp8-amax-history-len", "fp8-interval", "fp8-margin", "fp8-wgrad",
         ],
     },
     Family {
         why: "a number of clipped queries and keys",
+        trains: true,
         names: &[
             "qk-clip-alpha", "qk-clip-threshold",
         ],
     },
     Family {
         why: "how and when something is sent, in buffers that are there in any case",
+        trains: false,
         names: &[
             "tp-comm-*", "disable-tp-comm-*", "no-tp-comm-*", "ddp-average-in-collective",
             "ddp-bucket-size", "ddp-num-buckets", "ddp-pad-buckets-for-high-nccl-busbw",
@@ -207,6 +229,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "communicators and their streams",
+        trains: false,
         names: &[
             "distributed-backend", "pipeline-model-parallel-comm-backend", "nccl-communicator-config-path",
             "nccl-ub", "use-sharp", "sharp-enabled-group", "disable-symmetric-registration",
@@ -216,6 +239,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "memory of the host, or how it is copied",
+        trains: false,
         names: &[
             "pin-cpu-grads", "pin-cpu-params", "no-pin-cpu-grads", "no-pin-cpu-params",
             "overlap-cpu-optimizer-d2h-h2d", "use-torch-optimizer-for-cpu-offload", "manual-gc*",
@@ -224,6 +248,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "how graphs are captured, not what",
+        trains: false,
         names: &[
             "cuda-graph-warmup-steps", "cuda-graph-use-single-mempool", "cuda-graph-retain-backward-graph",
             "optimizer-cuda-graph",
@@ -231,12 +256,14 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
     },
     Family {
         why: "nothing without another option, which says how much",
+        trains: false,
         names: &[
             "recompute-*", "is-hybrid-model",
         ],
     },
     Family {
         why: "an older option, which does nothing now",
+        trains: false,
         names: &[
             "batch-size", "checkpoint-activations", "model-parallel-size", "use-mcore-models",
             "use-legacy-models", "enable-experimental",

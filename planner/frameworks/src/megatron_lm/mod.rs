@@ -8,6 +8,7 @@ mod known;
 pub(crate) mod log;
 mod read;
 mod rows;
+mod since;
 #[cfg(test)]
 mod tests;
 

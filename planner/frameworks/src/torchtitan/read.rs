@@ -45,7 +45,57 @@ const FLAVOURS: &[(&str, &str, &str)] = &[
 pub(crate) fn toml_tree(text: &str) -> Result<Value, String> {
     let table: toml::Table =
         toml::from_str(text).map_err(|error| format!("the configuration is no TOML: {}", error.message()))?;
-    serde_json::to_value(table).map_err(|error| error.to_string())
+    let tree = serde_json::to_value(table).map_err(|error| error.to_string())?;
+    is_configuration(&tree).map(|()| tree)
+}
+
+/// Sections of torchtitan's configurations, those of older versions among them (`config/job_config.py`).
+const SECTIONS: [&str; 22] = [
+    "activation_checkpoint",
+    "checkpoint",
+    "comm",
+    "compile",
+    "debug",
+    "experimental",
+    "fault_tolerance",
+    "float8",
+    "job",
+    "lr_scheduler",
+    "memory_estimation",
+    "metrics",
+    "model",
+    "model_converters",
+    "mx",
+    "optimizer",
+    "parallelism",
+    "profiling",
+    "quantize",
+    "training",
+    "validation",
+    "logging",
+];
+
+/// Whether a TOML file can be torchtitan's: in one of another program nothing is said by its names, and all of torchtitan's defaults
+/// would be taken, the little model of its tests among them.
+fn is_configuration(tree: &Value) -> Result<(), String> {
+    let sections = tree.as_object().into_iter().flatten();
+    let foreign = sections.map(|(name, _)| name).find(|name| !SECTIONS.contains(&name.as_str()));
+    let model = &tree["model"];
+    let of_others = model.as_object().filter(|model| {
+        let own = ["name", "flavor"].iter().any(|name| model.contains_key(*name));
+        !own && ["dim", "n_layers", "n_heads", "hidden_size", "num_layers"]
+            .iter()
+            .any(|name| model.contains_key(*name))
+    });
+    let what = match (foreign, of_others) {
+        (Some(name), _) => format!("it has a section [{name}]"),
+        (None, Some(_)) => "its [model] has sizes, and no name and flavor".to_owned(),
+        (None, None) => return Ok(()),
+    };
+    Err(format!(
+        "it is no configuration of torchtitan, the only ones in TOML that are read: {what}; write its model as a plan's \
+         `model` or as a config.json of Hugging Face"
+    ))
 }
 
 /// The tree of a Python configuration: what `function` of `text` returns.
@@ -124,6 +174,9 @@ fn plan(
 
 /// How the learning rate falls: from the warm-up's end on, unless a part of the steps is said in which it does.
 fn falls(settings: &Settings, plan: &mut Value, notes: &mut Notes) -> Result<(), String> {
+    // With configurations in Python the rate is no option, and stands in the function of a model.
+    let is_option = matches!(sizes::version(settings), None | Some(Framework::Torchtitan02));
+    let usual_lr = if is_option { LR } else { Setting::usual_of("run.lr") };
     let kind = settings.text("lr_scheduler.decay_type").unwrap_or_else(|| "linear".to_owned());
     let part = settings.real("lr_scheduler.decay_ratio")?;
     let schedule = match (part, kind.as_str()) {
@@ -141,18 +194,33 @@ fn falls(settings: &Settings, plan: &mut Value, notes: &mut Notes) -> Result<(),
         }
     };
     plan["run"]["lr_schedule"] = schedule.into();
-    if let ("linear" | "cosine", Some(least)) = (schedule, settings.real("lr_scheduler.min_lr_factor")?) {
-        let lr = settings.real("optimizer.lr")?.unwrap_or_else(|| Setting::usual_of("run.lr"));
+    let least = match settings.real("lr_scheduler.min_lr_factor")? {
+        Some(least) => Some(least),
+        // Its name before 0.2.
+        None => settings.real("lr_scheduler.lr_min")?,
+    };
+    if let ("linear" | "cosine", Some(least)) = (schedule, least) {
+        let lr = settings.real("optimizer.lr")?.unwrap_or(usual_lr);
         plan["run"]["min_lr"] = (lr * least).into();
     }
     if settings.text("lr_scheduler.warmup_steps").is_none() {
         plan["run"]["warmup_steps"] = WARMUP.into();
+    }
+    if plan["run"]["steps"].is_null() {
+        plan["run"]["steps"] = STEPS.into();
+    }
+    if is_option && plan["run"]["lr"].is_null() {
+        plan["run"]["lr"] = LR.into();
     }
     Ok(())
 }
 
 /// Steps of warm-up where a configuration says none (torchtitan/config/job_config.py).
 const WARMUP: u64 = 200;
+/// Steps, likewise.
+const STEPS: u64 = 10_000;
+/// The learning rate, likewise.
+const LR: f64 = 8e-4;
 
 fn model(settings: &Settings) -> Result<Value, String> {
     let name = settings.text("model.name").unwrap_or_else(|| "llama3".to_owned());

@@ -111,3 +111,25 @@ fn a_rate_that_no_plan_has_is_said() {
         is_planned(imported, "/run/lr_schedule", &json!(schedule));
     }
 }
+
+#[test]
+fn what_a_configuration_leaves_out_is_torchtitans_own() {
+    let text =
+        "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n";
+    let imported = import_torchtitan_job(toml_tree(text).unwrap(), &[], &job(1));
+    let run = imported.file.unwrap().run;
+    assert_eq!((run.steps, run.lr, run.warmup_steps), (Some(10_000), Some(8e-4), Some(200)));
+}
+
+#[test]
+fn a_file_of_another_program_is_no_configuration() {
+    for text in [
+        "[project]\nname = \"foo\"\n",
+        "[model]\ndim = 8192\nn_layers = 80\nvocab_size = 128256\n[train]\nbatch_size = 1\n",
+        "[model]\nhidden_size = 8192\nnum_layers = 80\n",
+    ] {
+        let error = toml_tree(text).unwrap_err();
+        assert!(error.contains("no configuration of torchtitan"), "{text}: {error}");
+    }
+    assert!(toml_tree("[training]\nsteps = 3\n").is_ok());
+}

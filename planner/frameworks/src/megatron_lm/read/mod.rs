@@ -6,11 +6,14 @@ mod pattern;
 
 use serde_json::{Value, json};
 
-use super::rows::{NOT_COUNTED, REFUSED, effect_of, shards, table};
+use super::rows::{NOT_COUNTED, REFUSED, effect_of, shards, table, trains_otherwise};
 use crate::Kind;
 use crate::import::write::{Notes, finish};
 use crate::import::{Arguments, Imported, Job};
+use crate::kind::Options;
+use crate::row::{OTHER_STYLE, is_style};
 use planner::finding::Finding;
+use planner::software::Product;
 
 /// The plan of a Megatron-LM job.
 pub fn import_megatron_job(arguments: Arguments, job: &Job<'_>) -> Imported {
@@ -35,13 +38,15 @@ fn plan(arguments: &Arguments, job: &Job<'_>, notes: &mut Notes) -> Result<Value
     }
     numbers(arguments)?;
     let said = |option: &str| said(arguments, job, option);
+    without(arguments, &said, notes);
     let fsdp = shards(&said);
     let mut plan = json!({
         "version": 1,
         "model": {},
         "cluster": {"gpu": job.gpu, "nodes": job.nodes, "gpus_per_node": job.gpus_per_node},
         "runtime": if fsdp { "megatron_fsdp" } else { "megatron" },
-        "layout": {}, "training": {}, "software": {}, "run": {},
+        "layout": {}, "training": {}, "run": {},
+        "software": {"framework": Product::MegatronLm.name()},
     });
     table().read(&said, &mut plan).map_err(|wrong| match wrong.starts_with(char::is_uppercase) {
         true => wrong,
@@ -57,6 +62,31 @@ fn plan(arguments: &Arguments, job: &Job<'_>, notes: &mut Notes) -> Result<Value
     }
     plan["model"] = json!({"architecture": model});
     Ok(plan)
+}
+
+/// Options of a job that change what is trained, and that its plan does not say.
+const MOST_TOLD: usize = 16;
+
+/// Says what a script of the plan trains without.
+fn without(arguments: &Arguments, said: Options, notes: &mut Notes) {
+    if let Some(style) = said("lr-decay-style").filter(|style| !is_style(style)) {
+        notes.warn("run.lr_schedule", &style, OTHER_STYLE);
+    }
+    if let Some(format) = said("fp8-format").or_else(|| said("fp8")).filter(|format| format == "e4m3") {
+        let message = "a plan does not say in which of the two 8-bit types gradients are: a script of it sets --fp8-format hybrid";
+        notes.warn("training.dtype", &format, message);
+    }
+    let told: Vec<String> = arguments
+        .names()
+        .filter(|name| trains_otherwise(name))
+        .take(MOST_TOLD)
+        .map(|name| format!("--{name}"))
+        .collect();
+    if !told.is_empty() {
+        let message =
+            format!("no plan says these, and a script of this one trains without them: {}", told.join(", "));
+        notes.note(Finding::info("arguments", Value::Null, message));
+    }
 }
 
 /// Every number of a command line is one. Those of the run change no byte and no second, and are left to the plan's

@@ -86,6 +86,13 @@ pub(crate) fn effect_of(option: &str) -> Option<Effect> {
     said.or_else(|| family().map(|family| Effect::None(family.why)))
 }
 
+/// Whether an option that is no field of a plan changes what is trained: a script of the plan trains without it.
+pub(crate) fn trains_otherwise(option: &str) -> bool {
+    let is_row = table().rows().any(|row| row.option == option);
+    let family = WITHOUT_EFFECT.iter().find(|family| family.has(option));
+    !is_row && (family.is_some_and(|family| family.trains) || PARTS.iter().any(|part| part.option == option))
+}
+
 const fn row(option: &'static str, field: &'static str, kind: Kind, source: &'static str) -> Row {
     Row::new(option, field, kind, source)
 }

@@ -196,13 +196,14 @@ pub(super) const RUN: &[Row] = &[
     row("lr", "run.lr", RUN_REAL, SOURCE).no_bytes(RATE),
     row("min-lr", "run.min_lr", RUN_REAL, SOURCE).no_bytes(RATE),
     row("lr-decay-style", "run.lr_schedule", STYLES, "megatron/core/optimizer_param_scheduler.py")
+        .usual("linear")
         .no_bytes(RATE),
     row("lr-decay-iters", "run.lr_decay_steps", AtLeast(1.0, &Partly(&Number)), TRAINING).no_bytes(RATE),
     row("lr-warmup-iters", "run.warmup_steps", Partly(&Number), TRAINING).no_bytes(RATE),
     row("lr-decay-samples", "run.lr_decay_steps", SAMPLES, TRAINING).no_bytes(RATE),
     row("lr-warmup-samples", "run.warmup_steps", SAMPLES, TRAINING).no_bytes(RATE),
     row("lr-warmup-fraction", "run.warmup_steps", WARMUP, TRAINING).no_bytes(RATE),
-    row("weight-decay", "run.weight_decay", RUN_REAL, SOURCE).no_bytes(STEP),
+    row("weight-decay", "run.weight_decay", RUN_REAL, SOURCE).usual("0.01").no_bytes(STEP),
     row("clip-grad", "run.clip_grad", RUN_REAL, SOURCE).no_bytes(STEP),
     row("loss-scale", "training.loss_scale.fixed", RUN_REAL, ARGUMENTS)
         .when(|plan| matches!(plan.training.loss_scale, Some(LossScale::Fixed(_))))
