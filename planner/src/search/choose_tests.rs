@@ -42,6 +42,30 @@ fn model_and_cluster_alone_give_a_plan_that_fits() {
     }
 }
 
+/// Whatever failed, what is chosen fits with it, as the answer to the plan says.
+#[test]
+fn plans_are_chosen_that_fit_with_the_failed_gpus() {
+    for (preset, nodes, failed) in [
+        ("llama-3-70b", 8, json!([{"rank": 0}])),
+        ("llama-3-70b", 8, json!([{"node": 0, "gpu": 1}, {"node": 0, "gpu": 2}, {"node": 5, "gpu": 3}])),
+        ("llama-3-8b", 8, json!([{"node": 0, "gpu": 1}, {"node": 5, "gpu": 3}])),
+        ("llama-3-8b", 1, json!([{"rank": 7}])),
+        ("qwen3-14b", 4, json!([{"rank": 9}, {"rank": 10}])),
+    ] {
+        for framework in ["bridge 26.08", "megatron-lm"] {
+            let cluster = json!({"gpu": "h100-sxm", "nodes": nodes, "failed": failed});
+            let more = json!({"cluster": cluster, "software": {"framework": framework}});
+            let (plan, answer) = chosen_of(&open(preset, "h100-sxm", nodes, more));
+            let found = estimate(&plan);
+            let verdict = found.memory.map(|memory| memory.verdict);
+            let what = format!("{preset} {failed} {framework}: {:?}", plan.layout);
+            assert_eq!(verdict, Some(Verdict::Fits), "{what} {:?}", found.findings);
+            assert!(plan.layout.tp > Some(1), "{what}");
+            assert!(answer.notes.iter().any(|note| note.contains("failed")), "{what}");
+        }
+    }
+}
+
 #[test]
 fn what_is_said_stays_and_what_is_not_open_is_the_default() {
     let more = json!({"layout": {"tp": 2, "vpp": 2, "pp": 4}, "training": {"micro_batch_size": 2, "global_batch_size": 256}});

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer};
 use super::candidate::{Candidate, Key, Scored};
 use super::chosen::Ranked;
+use super::failing;
 use super::partial::{Kept, Partial};
 use super::room::FitGroup;
 use super::space::Subspace;
@@ -120,7 +121,7 @@ impl Search {
 
     /// What an objective or a figure does not mean here.
     fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = failing::note(&self.request).into_iter().collect();
         let subspaces = &self.space.subspaces;
         if let Some(gpu) =
             subspaces.iter().map(|one| one.plan.cluster.gpu).find(|gpu| gpu.capacity_bytes.is_none())

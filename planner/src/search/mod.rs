@@ -33,6 +33,7 @@ mod choose_tests;
 mod chosen;
 #[cfg(test)]
 mod chosen_tests;
+mod failing;
 mod fast;
 mod fewest;
 #[cfg(test)]
@@ -92,7 +93,7 @@ pub use worker::{PartCache, Worker};
 use candidate::{Key, Terms};
 use request::MOST_KEPT;
 use serde::{Deserialize, Serialize};
-use space::{Space, set_grid, set_pipe};
+use space::Space;
 
 use crate::cluster::gpus;
 use crate::finding::{Finding, nearest_names};
@@ -320,17 +321,7 @@ impl Search {
     /// The plan of a candidate of several stages with all that its time depends on, as the search computes it; none without a pipeline.
     fn staged(&self, candidate: &Candidate) -> Option<Plan> {
         let subspace = self.space.subspaces.get(candidate.subspace as usize)?;
-        let pipe = subspace.pipes.get(usize::from(candidate.stages))?.get(usize::from(candidate.pipe))?;
-        let (_, training) =
-            subspace.recompute.get(usize::from(candidate.recompute)).filter(|_| pipe.pp > 1)?;
-        let mut plan = subspace.plan.clone();
-        let Candidate { tp, cp, ep, etp, .. } = *candidate;
-        set_grid(&mut plan, subspace, [tp, cp, ep, etp].map(u64::from), pipe.pp, candidate.sp);
-        plan.layout.dp_replicate = u64::from(candidate.replicas);
-        set_pipe(&mut plan, pipe);
-        plan.training.clone_from(training);
-        plan.training.micro_batch_size = u64::from(candidate.micro_batch);
-        Some(plan)
+        subspace.plan_of(candidate).filter(|plan| plan.layout.pp > 1)
     }
 
     fn key(&self, scored: &Scored) -> Key {

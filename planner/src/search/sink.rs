@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Search;
 use super::candidate::{Candidate, Key, Scored, Terms};
+use super::failing::Growth;
 use super::partial::{Front, Kept, Partial};
 use super::room::{FitGroup, Room};
 use super::simple::Classes;
@@ -19,6 +20,8 @@ pub(super) struct Sink {
     terms: Terms,
     cluster: u32,
     room: Room,
+    /// What failed GPUs leave to others, by which those that matter are judged.
+    growth: Option<Box<Growth>>,
     /// Bytes beyond which a plan is not nearly one that fits; where only the first row is wanted nothing near it is, either.
     far: u64,
     most: usize,
@@ -193,6 +196,7 @@ impl Sink {
             terms: *search.ranking.terms.get(subspace)?,
             cluster,
             room,
+            growth: Growth::of(&search.request, search.space.subspaces.get(subspace)?),
             // Kept: a multiplication that saturates is a slow one in WebAssembly.
             far: room.capacity.saturating_mul(if search.request.only_first { 1 } else { FAR }),
             most,
@@ -243,10 +247,13 @@ impl Sink {
             }
             return;
         }
-        let group = self.room.group(peak_bytes, high);
+        let mut group = self.room.group(peak_bytes, high);
         if self.is_beaten(candidate, peak_bytes, group, least) {
             self.count(group, 1);
             return;
+        }
+        if let (Some(growth), Some(_)) = (&self.growth, group) {
+            group = growth.group(&candidate, peak_bytes, &self.room);
         }
         self.put_scored(&Scored { candidate, seconds: seconds(), peak_bytes }, group);
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::candidate::Candidate;
 use super::request::{AxisValues, RecomputeWords, Request};
 use super::settings::{neutral, with_settings};
 use super::sharding::{self, Sharding};
@@ -107,6 +108,20 @@ pub(super) struct Space {
 }
 
 impl Subspace {
+    /// The plan of a candidate with all that its time and memory depend on, as the search computes them; none for one of another.
+    pub(super) fn plan_of(&self, candidate: &Candidate) -> Option<Plan> {
+        let pipe = self.pipes.get(usize::from(candidate.stages))?.get(usize::from(candidate.pipe))?;
+        let (_, training) = self.recompute.get(usize::from(candidate.recompute))?;
+        let mut plan = self.plan.clone();
+        let Candidate { tp, cp, ep, etp, .. } = *candidate;
+        set_grid(&mut plan, self, [tp, cp, ep, etp].map(u64::from), pipe.pp, candidate.sp);
+        plan.layout.dp_replicate = u64::from(candidate.replicas);
+        set_pipe(&mut plan, pipe);
+        plan.training.clone_from(training);
+        plan.training.micro_batch_size = u64::from(candidate.micro_batch);
+        Some(plan)
+    }
+
     /// Candidates on every grid of ranks.
     pub(super) fn candidates_of_grid(&self) -> u64 {
         let pipes = self.pipes.iter().map(|pipes| pipes.len()).sum::<usize>() as u64;
