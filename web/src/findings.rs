@@ -48,7 +48,8 @@ fn FindingItem(finding: Finding) -> impl IntoView {
     let store = store();
     let severity = word(finding.severity);
     // Only fields of the plan can be set by a click; a script's site values are typed beside it.
-    let settable = paths::section_of(&finding.field).is_some() || finding.field == "version";
+    let settable = (paths::section_of(&finding.field).is_some() || finding.field == "version")
+        && !paths::is_part(&store.said_now(), &finding);
     let nearest = finding
         .nearest
         .iter()

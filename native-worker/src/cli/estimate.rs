@@ -122,7 +122,12 @@ fn readable(answer: &Answer) -> String {
                 .map_or_else(|| "the host's memory".to_owned(), |bytes| format!("{} GiB", text::gib(bytes)));
             out.push_str(&format!(
                 "verdict     {}: {} of {capacity} ({} to {} likely)\n\n",
-                verdict_words(memory.verdict),
+                // What a host has free nobody knows before the worker asks.
+                if memory.capacity_bytes.is_none() {
+                    "Not known whether it fits"
+                } else {
+                    verdict_words(memory.verdict)
+                },
                 text::gib(memory.peak_bytes),
                 text::gib(low),
                 text::gib(high)

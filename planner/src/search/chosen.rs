@@ -10,6 +10,7 @@ use super::candidate::{ALIKE, Scored};
 use super::request::AxisValues;
 use super::room::FitGroup;
 use super::settings::Settings;
+use crate::time::rounded;
 use crate::units::Bytes;
 use crate::wire::{Chosen, Objective};
 
@@ -92,7 +93,7 @@ impl Search {
             .map(|(field, of)| {
                 let value = of(&first);
                 let next = self.fastest(&mut others, |other| of(other) != value);
-                let costs = next.map(|other| other.seconds() / seconds - 1.0);
+                let costs = next.map(|other| rounded(other.seconds() / seconds - 1.0));
                 let next = next.map(|other| of(&other.settings));
                 let why = match self.request.fewest.fits {
                     Some(_) if field == "cluster.nodes" => {

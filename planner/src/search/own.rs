@@ -59,6 +59,12 @@ impl Own {
         let percent = 100.0 * self.behind.unwrap_or(0.0);
         match self.place {
             Some(1) => "row 1".to_owned(),
+            Some(place) if percent < 0.0 && self.verdict == Verdict::Tight => {
+                format!(
+                    "row {place}, {:.1} % faster than row 1, but tight: plans that fit stand first",
+                    -percent
+                )
+            }
             Some(place) if percent < 0.0 => format!(
                 "row {place}, {:.1} % faster than row 1, which is less than the time model can tell: of such plans the simplest stands first",
                 -percent

@@ -64,6 +64,7 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
         Signal::derive(move || if store.choosing.get() { store.drawn.get() } else { store.answer.get() });
     let verdict = Signal::derive(move || answer.with(|answer| verdict_of(answer)));
     let unchosen = Memo::new(move |_| store.is_unchosen());
+    let nothing = Memo::new(move |_| store.is_nothing_chosen());
     let line = NodeRef::<leptos::html::Header>::new();
     let watch = StoredValue::new_local(None::<Watch>);
     Effect::new(move |_| {
@@ -78,9 +79,14 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
                 <PlanName/>
             </div>
             <div class="answer-figures" class:earlier=store.choosing role="group" aria-label="Answer">
-                {move || match unchosen.get() {
-                    true => view! { <span class="answer-note">"Choosing the best plan"</span> }.into_any(),
-                    false => view! {
+                {move || match (unchosen.get(), nothing.get()) {
+                    (true, _) => view! { <span class="answer-note">"Choosing the best plan"</span> }.into_any(),
+                    (false, true) => view! {
+                        <VerdictMark verdict=Verdict::Invalid hook=testid::ANSWER_VERDICT/>
+                        <span class="answer-note">"No plan can be chosen"</span>
+                    }
+                    .into_any(),
+                    (false, false) => view! {
                         {move || store.choosing.get().then(|| view! {
                             <span class="answer-note" data-testid=testid::ANSWER_EARLIER>"Of the plan before, while the best is chosen"</span>
                         })}

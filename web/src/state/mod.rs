@@ -15,7 +15,7 @@ use gloo::storage::{SessionStorage, Storage};
 use leptos::prelude::*;
 use planner::Plan;
 use planner::fill::usual_node;
-use planner::finding::Finding;
+use planner::finding::{Finding, has_error};
 use planner::search::{Margin, open_axes};
 use planner::wire::{Answer, PlanFile};
 use serde_json::Value;
@@ -313,6 +313,15 @@ impl Store {
         // Asked also while nothing is chosen: a memo that nobody asks does not see what was settled.
         let settled = self.settled.get();
         self.choosing.get() && !settled
+    }
+
+    /// Whether no plan could be chosen, because of what was found: what stands is what somebody said, which nobody meant to be a plan.
+    pub fn is_nothing_chosen(self) -> bool {
+        let said = self.said.get();
+        self.chosen.with(|chosen| {
+            let chosen = chosen.as_ref().filter(|chosen| chosen.said == said && chosen.looked_at.0 == 0);
+            chosen.is_some_and(|chosen| has_error(&chosen.findings))
+        })
     }
 
     /// Whether what is drawn is of an earlier plan, because this one has errors.

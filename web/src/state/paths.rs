@@ -42,6 +42,14 @@ pub fn mended(plan: &PlanFile, finding: &Finding, value: &Value) -> Value {
     }
 }
 
+/// Whether a finding is about a whole part of the plan, such as the model that a config.json describes, where the nearest values are of
+/// one of its sizes and nothing by that path can be set to them.
+pub fn is_part(plan: &PlanFile, finding: &Finding) -> bool {
+    let file = serde_json::to_value(plan).unwrap_or_default();
+    let place = finding.field.split('.').try_fold(&file, |place, key| place.get(key));
+    place.is_some_and(Value::is_object) && !finding.nearest.iter().any(Value::is_object)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +64,15 @@ mod tests {
         assert_eq!(mended(&plan, &finding, &json!("core_attn")), json!(["mlp", "core_attn"]));
         let finding = Finding::error("layout.tp", 3, "");
         assert_eq!(mended(&plan, &finding, &json!(4)), json!(4));
+    }
+
+    #[test]
+    fn a_whole_part_is_not_set_to_a_number() {
+        let plan = PlanFile { version: 1, ..PlanFile::default() };
+        let plan = with_value(&plan, "model.hf_config", &json!({"num_attention_heads": 32})).unwrap();
+        assert!(is_part(&plan, &Finding::error("model", 5, "").nearest([4, 2])));
+        assert!(!is_part(&plan, &Finding::error("layout.tp", 5, "").nearest([4, 2])));
+        assert!(!is_part(&plan, &Finding::error("training.recompute.modules", "mlq", "").nearest(["mlp"])));
     }
 
     #[test]

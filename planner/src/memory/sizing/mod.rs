@@ -156,7 +156,11 @@ fn workspace(plan: &Plan, stage: u64) -> Quantity {
 }
 
 fn limits(plan: &Plan) -> Option<SizingLimits> {
-    let scale = plan.cluster.gpu.speeds.as_ref()?.memory_gb / LIMITS_OF_GB;
+    let cluster = &plan.cluster;
+    let whole = cluster.capacity_bytes().zip(cluster.gpu.capacity_bytes);
+    // Of what the plan says that a GPU has, where that is not what the catalogue says.
+    let share = whole.map_or(1.0, |(own, usual)| own as f64 / usual as f64);
+    let scale = share * cluster.gpu.speeds.as_ref()?.memory_gb / LIMITS_OF_GB;
     let [round_trip, inference, training] = LIMITS_80_GB.map(|gb| (gb as f64 * scale * GB) as u64);
     Some(SizingLimits { round_trip_bytes: round_trip, inference_bytes: inference, training_bytes: training })
 }

@@ -111,3 +111,15 @@ fn sizes_of_experts_beside_each_other() {
     let dense = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}});
     assert!(crate::answer::sizing_rows(&parse_plan(&dense.to_string()).unwrap()).is_empty());
 }
+
+#[test]
+fn limits_are_those_of_the_memory_that_the_plan_says() {
+    let with = |memory: Value| {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-70b"}, "layout": {"tp": 8},
+            "cluster": {"gpu": "h100-sxm", "nodes": 1, "memory_gib": memory}});
+        estimate(&parse_plan(&file.to_string()).unwrap()).sizing.unwrap()
+    };
+    assert_eq!(with(Value::Null).verdict, Some(SizingVerdict::Training));
+    let little = with(json!(12));
+    assert_eq!(little.verdict, Some(SizingVerdict::None), "{little:?}");
+}
