@@ -122,6 +122,12 @@ pub fn read(folder: &RunFolder, diagnosis: &mut Diagnosis) {
                             diagnosis.feed(format!("{}\n", marked(exit.rank, text, knows_ranks)).as_bytes());
                         }
                     }
+                    // Of the worker's lines the last one says why it ended; others are remarks.
+                    let word = exit.last_lines.last().filter(|text| text.starts_with("shardplan-rank: "));
+                    if let Some(text) = word.filter(|_| exit.failed() && !exit.told_to_end) {
+                        let line = marked(exit.rank, &diagnose::last_word(text), knows_ranks);
+                        diagnosis.feed(format!("{line}\n").as_bytes());
+                    }
                     end(&exit, knows_ranks)
                 }
                 // A rank's own account; a watcher's is made of the lines above.

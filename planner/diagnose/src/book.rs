@@ -41,6 +41,21 @@ pub(super) enum Key {
     Xid(u32),
     /// An exception by class.
     Exception(String),
+    /// The last word of the worker of a run, which says why it ended.
+    LastWord,
+}
+
+/// Before the last word of a process, where who watched it knows that it was the last: [`crate::last_word`].
+pub(super) const LAST_WORD: &str = "ended with the word: ";
+
+/// A line that says what the last word of a process was, for logs of which that is known.
+pub fn last_word(text: &str) -> String {
+    format!("{LAST_WORD}{text}")
+}
+
+/// The word of such a line, without marks before it.
+pub(super) fn last_word_in(line: &str) -> &str {
+    line.split_once(LAST_WORD).map_or(line, |(_, word)| word)
 }
 
 /// When and where a line was.
@@ -285,6 +300,10 @@ impl Book {
     /// Things that one line shows; of several the one that says most of why.
     fn note_signs(&mut self, line: &Line, text: &str, at: usize) {
         let message = &text[at..];
+        if message.starts_with(LAST_WORD) {
+            self.record(Key::LastWord, Weight::Fatal, line, text);
+            return;
+        }
         if exception::is_code(message) || text.contains("NCCL INFO") {
             return;
         }

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::{Part, Sure, Verdict};
 use super::origin::{Origin, digits};
 
 /// The end of a process.
@@ -209,6 +210,40 @@ impl Block {
     /// Notes the time of the failure that the next lines tell of.
     pub(super) fn at(&mut self, stamp: Option<super::stamp::Stamp>) {
         self.stamp = stamp.or(self.stamp);
+    }
+}
+
+/// What can be said when only an exit code is known.
+pub(super) fn only_an_exit(end: &ProcessEnd) -> Verdict {
+    let code = end.code.unwrap_or(1);
+    let meaning = match code {
+        1 => "Python ends with 1 after an exception; its text is not in these logs",
+        2 => "Programs end with 2 when their command line is wrong",
+        126 => "The shell found the program and could not run it",
+        127 => "The shell did not find the program",
+        134 => "A library or C++ aborted (SIGABRT)",
+        135 => "A bus error (SIGBUS), mostly for want of shared memory",
+        137 => "SIGKILL: nearly always the host's memory ran out",
+        139 => "A crash on an invalid address (SIGSEGV)",
+        _ => "How it ended is all that these logs say",
+    };
+    Verdict {
+        cause: format!("exit-{code}"),
+        family: "process".to_owned(),
+        part: Part::Cause,
+        title: format!("a process ended with exit code {code}"),
+        meaning: meaning.to_owned(),
+        sure: Sure::Possible,
+        why: "only the exit code is in the logs".to_owned(),
+        culprit: end.origin.clone(),
+        ranks: end.origin.rank.into_iter().collect(),
+        rank_count: u64::from(end.origin.rank.is_some()),
+        count: 1,
+        time: None,
+        evidence: Vec::new(),
+        out_of_memory: None,
+        against_plan: None,
+        next: vec!["give the log of that process: its standard error, or torchrun's --log-dir".to_owned()],
     }
 }
 

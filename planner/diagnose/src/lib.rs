@@ -31,6 +31,7 @@ mod xid;
 
 pub use against_plan::AgainstPlan;
 pub use answer::{Answer, Earlier, Evidence, LookedAt, LookedAtFile, Part, Sure, Verdict};
+pub use book::last_word;
 pub use exits::ProcessEnd;
 pub use oom::{OtherProcess, OutOfMemory};
 pub use origin::Origin;

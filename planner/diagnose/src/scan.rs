@@ -11,7 +11,7 @@ use super::pattern::Pattern;
 use super::restart;
 
 /// What lines are read for besides the signs of causes.
-const READ_FOR: [&str; 24] = [
+const READ_FOR: [&str; 25] = [
     // Exceptions, whose class may be anybody's.
     "Error:",
     "Exception:",
@@ -39,6 +39,7 @@ const READ_FOR: [&str; 24] = [
     "will restart worker group",
     " was ended by signal ",
     " exited with code ",
+    super::book::LAST_WORD,
 ];
 
 /// One sign, ready to be looked for.

@@ -500,3 +500,23 @@ fn a_failed_gpu_is_no_other_nodes_nor_of_a_rank_that_says_itself_why_it_ended() 
     );
     assert_eq!(alone.verdicts[0].culprit.rank, Some(3), "{:?}", alone.verdicts[0]);
 }
+
+#[test]
+fn the_last_word_of_a_worker_says_why_it_ended() {
+    let word = super::last_word("shardplan-rank: token 2304 is not in the model's vocabulary of 256 words");
+    let log = format!("[rank0]: step 1\n[rank0]: {word}\nRank 0 exited with code 1\n");
+    let answer = of(&log, None);
+    let first = answer.verdicts.first().unwrap();
+    assert_eq!(first.cause, "worker-error");
+    assert!(
+        first.meaning.contains("vocabulary of 256 words") && !first.meaning.contains("[rank0]"),
+        "{}",
+        first.meaning
+    );
+    // What is known by its words is told as that.
+    let word = super::last_word("shardplan-rank: CUDA out of memory. Tried to allocate 2.00 GiB");
+    let log = format!(
+        "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n[rank0]: {word}\nRank 0 exited with code 1\n"
+    );
+    assert_eq!(of(&log, None).verdicts[0].cause, "cuda-oom");
+}

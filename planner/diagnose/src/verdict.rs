@@ -9,9 +9,9 @@ use std::cmp::Ordering;
 use super::against_plan;
 use super::answer::{Answer, Earlier, LookedAt, LookedAtFile, Part, Sure, Verdict};
 use super::attempt::{Attempt, Seen};
-use super::book::{Book, Key, Moment};
+use super::book::{Book, Key, Moment, last_word_in};
 use super::causes::{Role, Weight};
-use super::exits::ProcessEnd;
+use super::exits::{ProcessEnd, only_an_exit};
 use super::origin::{Format, Origin};
 use super::scan::SCANNER;
 use super::taken;
@@ -190,7 +190,7 @@ fn candidate<'a>(looked: &Looked, key: &'a Key, seen: &'a Seen) -> Candidate<'a>
         (_, Weight::Weak) => Tier::Weak,
         (Role::Root, Weight::Fatal) => Tier::Cause,
         (Role::Root, _) => Tier::Likely,
-        (Role::Unspecific, Weight::Fatal) if matches!(key, Key::Exception(_)) => Tier::Likely,
+        (Role::Unspecific, Weight::Fatal) if matches!(key, Key::Exception(_) | Key::LastWord) => Tier::Likely,
         (Role::Unspecific, _) => Tier::Unspecific,
         (Role::Symptom, _) => Tier::Symptom,
         (Role::Cascade, _) => Tier::Cascade,
@@ -234,7 +234,7 @@ fn role(key: &Key) -> Role {
     match key {
         Key::Cause(cause) => SCANNER.causes[usize::from(*cause)].role,
         Key::Xid(number) => xid::known(*number).role,
-        Key::Exception(_) => Role::Unspecific,
+        Key::Exception(_) | Key::LastWord => Role::Unspecific,
     }
 }
 
@@ -243,6 +243,7 @@ fn id(key: &Key) -> String {
         Key::Cause(cause) => SCANNER.causes[usize::from(*cause)].id.to_owned(),
         Key::Xid(number) => format!("xid-{number}"),
         Key::Exception(_) => "python-exception".to_owned(),
+        Key::LastWord => "worker-error".to_owned(),
     }
 }
 
@@ -251,6 +252,7 @@ fn title(key: &Key) -> String {
         Key::Cause(cause) => SCANNER.causes[usize::from(*cause)].title.to_owned(),
         Key::Xid(number) => format!("{} (Xid {number})", xid::known(*number).title),
         Key::Exception(name) => format!("a Python exception, {name}, ended a process"),
+        Key::LastWord => "the worker ended with an error of its own".to_owned(),
     }
 }
 
@@ -351,6 +353,11 @@ fn verdict(
             format!("The NVIDIA driver reported Xid {number} of this GPU"),
             owned(xid::known(*number).action.steps()),
             "gpu",
+        ),
+        Key::LastWord => (
+            format!("It says: {}", last_word_in(&seen.text)),
+            owned(&["mend what it says in the plan, its data or its checkpoint, and start again"]),
+            "process",
         ),
         Key::Exception(_) => (
             format!("It says: {}", seen.text),
@@ -519,40 +526,6 @@ fn list(ranks: &[u32], one: &str, many: &str) -> String {
     match names.len() {
         1 => format!("rank {} {one}", names[0]),
         _ => format!("ranks {} {many}", names.join(", ")),
-    }
-}
-
-/// What can be said when only an exit code is known.
-fn only_an_exit(end: &ProcessEnd) -> Verdict {
-    let code = end.code.unwrap_or(1);
-    let meaning = match code {
-        1 => "Python ends with 1 after an exception; its text is not in these logs",
-        2 => "Programs end with 2 when their command line is wrong",
-        126 => "The shell found the program and could not run it",
-        127 => "The shell did not find the program",
-        134 => "A library or C++ aborted (SIGABRT)",
-        135 => "A bus error (SIGBUS), mostly for want of shared memory",
-        137 => "SIGKILL: nearly always the host's memory ran out",
-        139 => "A crash on an invalid address (SIGSEGV)",
-        _ => "How it ended is all that these logs say",
-    };
-    Verdict {
-        cause: format!("exit-{code}"),
-        family: "process".to_owned(),
-        part: Part::Cause,
-        title: format!("a process ended with exit code {code}"),
-        meaning: meaning.to_owned(),
-        sure: Sure::Possible,
-        why: "only the exit code is in the logs".to_owned(),
-        culprit: end.origin.clone(),
-        ranks: end.origin.rank.into_iter().collect(),
-        rank_count: u64::from(end.origin.rank.is_some()),
-        count: 1,
-        time: None,
-        evidence: Vec::new(),
-        out_of_memory: None,
-        against_plan: None,
-        next: owned(&["give the log of that process: its standard error, or torchrun's --log-dir"]),
     }
 }
 

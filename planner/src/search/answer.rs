@@ -11,20 +11,19 @@ use crate::json::by_field::by_field;
 use crate::wire::{Chosen, Objective, PlanFile, Verdict};
 
 /// The answer, version 1.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SearchAnswer {
     /// Format version: 1.
     pub version: u32,
     /// What was wanted.
     pub objective: Objective,
     /// Days within which all tokens should be trained, where it was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_days: Option<f64>,
     /// What must stay free of a GPU's memory, where it was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub margin: Option<Margin>,
     /// What was free, and what all plans have alike.
-    #[serde(default)]
     pub scope: Scope,
     /// The best plans that fit, then the best tight ones, and the other way where the best that fits takes over twice as long. Within a group the best first: those that were simulated, and those
     /// whose steps have too many actions for it by the closed form, then others. Of plans that differ in nothing that is shown of them but a setting only the first.
@@ -39,17 +38,18 @@ pub struct SearchAnswer {
     /// Where nothing fits, or only just, what would.
     pub relief: Option<Relief>,
     /// Of the first row, what was free, and what another value would cost; empty while the search goes on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub chosen: Vec<Chosen>,
     /// Where the plan stands that was asked for, where that was looked up ([`SearchAnswer::own_of`]).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub own: Option<Own>,
     /// What to know before the rows are trusted, each in a sentence.
-    #[serde(default)]
     pub notes: Vec<String>,
     /// What was not looked at because the space is too large, in words.
     pub left_out: Vec<String>,
 }
+
+by_field! { open SearchAnswer { version, objective, rows, front, counts, left_out; deadline_days, margin, scope, nearest, relief, chosen, own, notes } }
 
 impl SearchAnswer {
     /// What to look at first: the fastest, the one that costs least, the one with the most memory left, the one on fewest GPUs;
@@ -222,20 +222,22 @@ pub struct Beyond {
 }
 
 /// What would fit, where nothing does or only just.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Relief {
     /// The valid plan that takes the least memory; none where no candidate is valid, or some are tight.
     pub smallest: Option<Beyond>,
     /// Fields of which no plan has all these values, and of which none can be left out; empty where some plan is valid, or none
     /// is whatever they are.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub contradiction: Vec<Pin>,
     /// Changes that help, each with a plan that works; the least change first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedy>,
     /// All of it, each in a sentence; at least one, once it was looked for.
     pub suggestions: Vec<String>,
 }
+
+by_field! { open Relief { suggestions; smallest, contradiction, remedies } }
 
 /// A field of the plan file and its value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
