@@ -111,7 +111,7 @@ impl SearchAnswer {
 }
 
 /// A plan of an answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Row {
     /// Place, from 1; places of the front are those by seconds.
     pub place: u64,
@@ -149,6 +149,8 @@ pub struct Row {
     pub days: Option<f64>,
 }
 
+by_field! { open Row { place, group, settings, gpus, step_seconds, simulated, closed_form_seconds, interval_seconds, tokens_per_second_per_gpu, peak_bytes, interval_bytes, verdict, gpu_hours; mfu, headroom_bytes, cost, days } }
+
 impl Row {
     /// Share of the GPU's memory that is left; none where its memory is not known.
     pub fn left_share(&self) -> Option<f64> {
@@ -170,7 +172,7 @@ impl Row {
 }
 
 /// How many candidates there were.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// In all: refused and valid.
     pub candidates: u64,
@@ -179,7 +181,6 @@ pub struct Counts {
     /// By which, the most first.
     pub rules: Vec<RuleCount>,
     /// Valid by every rule. Each has its memory and step computed, or bounds on them that something beats.
-    #[serde(alias = "evaluated")]
     pub valid: u64,
     /// Of them, those that don't fit into the GPU's memory.
     pub too_large: u64,
@@ -193,6 +194,8 @@ pub struct Counts {
     pub simulated: u64,
 }
 
+by_field! { open Counts { candidates, refused, rules, valid, too_large, endless, fitting, tight, simulated;  } }
+
 /// Candidates that one rule refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RuleCount {
@@ -205,7 +208,7 @@ pub struct RuleCount {
 by_field! { open RuleCount { rule, candidates; } }
 
 /// A plan that does not fit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Beyond {
     /// What would have to be chosen.
     pub settings: Settings,
@@ -220,6 +223,8 @@ pub struct Beyond {
     /// What it would need, in a sentence.
     pub needs: String,
 }
+
+by_field! { open Beyond { settings, step_seconds, speedup, peak_bytes, missing_bytes, needs; } }
 
 /// What would fit, where nothing does or only just.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -251,7 +256,7 @@ pub struct Pin {
 by_field! { open Pin { field, value; } }
 
 /// A change with which some plan fits, or where nothing was valid is valid.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Remedy {
     /// What it is, in a sentence.
     pub said: String,
@@ -266,6 +271,8 @@ pub struct Remedy {
     /// Whether the numbers that training computes change.
     pub changes_training: bool,
 }
+
+by_field! { open Remedy { said, changes, settings, changes_training; peak_bytes, step_seconds } }
 
 /// Why a plan is not the best.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
 //! Where the plan that a search was asked for stands among its rows.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::answer::SearchAnswer;
+use crate::json::by_field::by_field;
 use crate::memory;
 use crate::plan::Plan;
 use crate::time;
@@ -10,7 +11,7 @@ use crate::units::Bytes;
 use crate::wire::{LayoutFile, PlanFile, Verdict};
 
 /// Where a plan stands, such as the one that a search was asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Own {
     /// Place of the row that is this plan; none where no row is.
     pub place: Option<u64>,
@@ -23,6 +24,8 @@ pub struct Own {
     /// Share of the first row's seconds that its step takes longer; below 0 where it takes less.
     pub behind: Option<f64>,
 }
+
+by_field! { open Own { verdict; place, step_seconds, peak_bytes, behind } }
 
 impl SearchAnswer {
     /// Where a plan stands; none where it says no layout, or there is no row that it could be held against.

@@ -223,7 +223,7 @@ by_field! { Axes {
 } }
 
 /// What is recomputed: `none`, `full`, or modules joined by `+`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RecomputeWords(pub String);
 

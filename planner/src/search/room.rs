@@ -7,10 +7,11 @@ use crate::memory::MOST_OVER_PEAK;
 use crate::units::decimal;
 
 /// How well a plan fits. Plans that fit stand before tight ones, but those that are over twice as fast as whatever fits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FitGroup {
     /// The upper end of its likely range is within the GPU's memory, and the margin stays free beside its peak.
+    #[default]
     Fits,
     /// Only its peak is within the GPU's memory.
     Tight,

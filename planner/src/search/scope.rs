@@ -1,21 +1,24 @@
 //! What a search may choose and what it takes as it is, by name and value.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Search;
 use super::answer::Pin;
 use super::request::{AxisValues, RecomputeWords};
 use super::space::Subspace;
+use crate::json::by_field::by_field;
 
 /// Axes that are free, and what is held.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Scope {
     /// Names of the axes with more than one value, with the values where they are few or bounded.
     pub free: Vec<String>,
     /// Fields that all plans of the search have with these values.
     pub held: Vec<Pin>,
 }
+
+by_field! { open Scope { free, held; } }
 
 impl Scope {
     /// Both in two sentences.

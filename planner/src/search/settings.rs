@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::request::RecomputeWords;
 use super::sharding::Sharding;
 use crate::finding::Finding;
+use crate::json::by_field::by_field;
 use crate::parse::with_value;
 use crate::runtime::Runtime;
 use crate::settings::{Precision, Schedule};
 use crate::wire::PlanFile;
 
 /// Everything that a search chose for one plan.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Settings {
     /// GPU.
     pub gpu: String,
@@ -39,16 +40,16 @@ pub struct Settings {
     /// Layout string, where no simpler words say how unequal the stages are.
     pub pipeline_layout: Option<String>,
     /// Layers of the first stage, where it has others than most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_stage_layers: Option<u64>,
     /// Layers of the last stage, where it has others than most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_stage_layers: Option<u64>,
     /// Whether the embedding counts as a layer.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub account_for_embedding: bool,
     /// Whether the loss counts as a layer.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub account_for_loss: bool,
     /// Expert parallel.
     pub ep: u64,
@@ -67,12 +68,14 @@ pub struct Settings {
     /// Whether the optimizer's state is split.
     pub distributed_optimizer: bool,
     /// What an FSDP runtime splits, where that was searched.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fsdp_strategy: Option<Sharding>,
     /// Other settings that were searched, by their path in the plan file.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, Value>,
 }
+
+by_field! { open Settings { gpu, nodes, runtime, precision, tp, sp, cp, pp, vpp, schedule, ep, etp, dp, edp, dp_replicate, micro_batch_size, recompute, distributed_optimizer; pipeline_layout, first_stage_layers, last_stage_layers, account_for_embedding, account_for_loss, fsdp_strategy, settings } }
 
 impl Settings {
     /// GPUs in all.

@@ -18,8 +18,10 @@ words! {
 
 words! {
     /// A pipeline schedule.
+    #[derive(Default)]
     pub enum Schedule {
         /// One forward, one backward.
+        #[default]
         OneFOneB = "1f1b",
         /// Interleaved 1F1B over model chunks.
         Interleaved = "interleaved",

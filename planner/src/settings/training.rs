@@ -5,8 +5,10 @@ use crate::units::{Dtype, LowPrecision};
 
 words! {
     /// A compute type, or a low-precision recipe on top of bf16.
+    #[derive(Default)]
     pub enum Precision {
         /// bfloat16.
+        #[default]
         Bf16 = "bf16",
         /// IEEE half precision.
         Fp16 = "fp16",

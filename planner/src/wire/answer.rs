@@ -156,7 +156,7 @@ pub struct GroupSizes {
 }
 
 /// Whether it fits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The interval's upper end is within capacity.
@@ -166,6 +166,7 @@ pub enum Verdict {
     /// The central value is not.
     No,
     /// The plan has an error.
+    #[default]
     Invalid,
 }
 

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::GoingOn;
 use super::record::first_attempt;
+use crate::json::by_field::by_field;
 
 /// `run.json`: who started a run, when, with what.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunInfo {
     /// Version of the run folder's format; 1.
     pub version: u32,
@@ -31,19 +32,43 @@ pub struct RunInfo {
     /// The Slurm job, to be cancelled for a stop.
     pub slurm_job: Option<String>,
     /// The cluster that counts this job, as Slurm calls it: numbers of jobs are a cluster's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm_cluster: Option<String>,
     /// Ranks of the run.
     pub world_size: u64,
     /// Times that it was started: more than 1 when Slurm has requeued its job.
-    #[serde(default = "first_attempt")]
     pub attempts: u64,
     /// What it does when ranks of it die.
-    #[serde(default, skip_serializing_if = "GoingOn::stops")]
+    #[serde(skip_serializing_if = "GoingOn::stops")]
     pub going_on: GoingOn,
     /// Set where the run is another framework's, watched from outside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<RunSource>,
+}
+
+by_field! { open RunInfo { version, id, name, user, host, started_unix_ms, command, versions, world_size; launcher, slurm_job, slurm_cluster, attempts, going_on, source } }
+
+impl Default for RunInfo {
+    fn default() -> RunInfo {
+        RunInfo {
+            version: 0,
+            id: String::new(),
+            name: String::new(),
+            user: String::new(),
+            host: String::new(),
+            started_unix_ms: 0,
+            command: Vec::new(),
+            versions: BTreeMap::new(),
+            launcher: None,
+            slurm_job: None,
+            slurm_cluster: None,
+            world_size: 0,
+            // Whoever says nothing of it started once.
+            attempts: first_attempt(),
+            going_on: GoingOn::default(),
+            source: None,
+        }
+    }
 }
 
 impl RunInfo {
@@ -57,7 +82,7 @@ impl RunInfo {
 }
 
 /// A run that Shardplan did not execute but watched: what it is, and where its plan is from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunSource {
     /// The framework by its name in [`super::Iteration::framework`], as the command line tells; `unknown` until a line does.
     pub framework: String,
@@ -66,12 +91,14 @@ pub struct RunSource {
     /// Processes that write a log into this folder, one for each command that is watched.
     pub writers: u64,
     /// What was read for the plan and could not be mapped, as sentences.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
+by_field! { open RunSource { framework, plan, writers; remarks } }
+
 /// Where the plan of a watched run is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanOrigin {
     /// A plan file that was named.
@@ -79,6 +106,7 @@ pub enum PlanOrigin {
     /// The command line, or the configuration that it names.
     Recovered,
     /// There is none.
+    #[default]
     None,
 }
 
