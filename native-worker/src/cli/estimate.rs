@@ -40,7 +40,7 @@ impl Estimate {
             file.software.calibration = Some(Box::new(input::read_calibration(path)?.calibration));
         }
         let mut answer = planner::advise(&file, self.advice, self.margin);
-        answer.chosen = sourced.chosen;
+        answer.take_choice(&sourced.chosen);
         answer.assumed.extend(sourced.assumed);
         if let Some(path) = &self.trace {
             match Plan::resolve(&file).plan {

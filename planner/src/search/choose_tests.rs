@@ -42,6 +42,21 @@ fn model_and_cluster_alone_give_a_plan_that_fits() {
     }
 }
 
+/// What a search looked at and left is not offered in place of what it took.
+#[test]
+fn no_value_is_offered_in_place_of_a_chosen_one() {
+    let more = json!({"training": {"global_batch_size": 1}, "software": {"framework": "bridge 26.08"}});
+    let (plan, answer) = chosen_of(&open("llama-3-70b", "h100-sxm", 8, more));
+    let mut found = estimate(&plan);
+    let offered = |found: &crate::wire::Answer| {
+        let of = |finding: &&Finding| finding.field == "layout.tp" && !finding.nearest.is_empty();
+        found.findings.iter().filter(of).count()
+    };
+    assert_eq!(offered(&found), 1, "{:?}", found.findings);
+    found.take_choice(&answer.chosen);
+    assert_eq!((offered(&found), found.chosen), (0, answer.chosen));
+}
+
 /// Whatever failed, what is chosen fits with it, as the answer to the plan says.
 #[test]
 fn plans_are_chosen_that_fit_with_the_failed_gpus() {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{AdviceAnswer, Chosen, PlanFile};
 use super::{NonuniformAnswer, RankRole};
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
 
 /// Everything that planner says of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,17 @@ pub struct Answer {
     pub sizing: Option<SizingAnswer>,
     /// Seconds of a step; none when invalid, or when a figure makes it endless.
     pub time: Option<TimeAnswer>,
+}
+
+impl Answer {
+    /// Takes in what was chosen of the plan. A search looked at the other values of those fields and took these, so that none is offered
+    /// in their place.
+    pub fn take_choice(&mut self, chosen: &[Chosen]) {
+        let is_chosen = |field: &str| chosen.iter().any(|one| one.field == field);
+        let beside = self.findings.iter_mut().filter(|finding| finding.severity != Severity::Error);
+        beside.filter(|finding| is_chosen(&finding.field)).for_each(|finding| finding.nearest.clear());
+        self.chosen = chosen.to_vec();
+    }
 }
 
 /// A framework's recipe for a plan: values that stand among the assumed ones, and where they come from.

@@ -215,7 +215,7 @@ impl Store {
                 chosen.with(|chosen| {
                     let is_of = |chosen: &&Arc<Chosen>| said.with(|said| chosen.said == *said);
                     if let Some(chosen) = chosen.as_ref().filter(is_of) {
-                        answer.chosen.clone_from(&chosen.chosen);
+                        answer.take_choice(&chosen.chosen);
                         answer.assumed.extend(chosen.assumed.iter().cloned());
                         answer.findings.extend(chosen.findings.iter().cloned());
                     }

@@ -20,7 +20,7 @@ pub fn DataView() -> impl IntoView {
         let mut answer = planner::advise(&store.plan(), false, None);
         // What a search says of the plan is known here alone.
         store.answer.with(|known| {
-            answer.chosen.clone_from(&known.chosen);
+            answer.take_choice(&known.chosen);
             answer.assumed.clone_from(&known.assumed);
         });
         to_text(&answer)
