@@ -39,5 +39,5 @@ impl std::error::Error for WouldRepeat {}
 
 /// Says a line on standard error. Nobody listening, or a full disk behind it, is no error: `eprintln` would end the rank.
 pub fn notice(text: &str) {
-    let _ = writeln!(std::io::stderr(), "shardplan-rank: {text}");
+    let _ = writeln!(std::io::stderr(), "{}{text}", planner::wire::WORKER_SAYS);
 }

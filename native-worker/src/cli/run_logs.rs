@@ -123,7 +123,8 @@ pub fn read(folder: &RunFolder, diagnosis: &mut Diagnosis) {
                         }
                     }
                     // Of the worker's lines the last one says why it ended; others are remarks.
-                    let word = exit.last_lines.last().filter(|text| text.starts_with("shardplan-rank: "));
+                    let word =
+                        exit.last_lines.last().filter(|text| text.starts_with(planner::wire::WORKER_SAYS));
                     if let Some(text) = word.filter(|_| exit.failed() && !exit.told_to_end) {
                         let line = marked(exit.rank, &diagnose::last_word(text), knows_ranks);
                         diagnosis.feed(format!("{line}\n").as_bytes());

@@ -1,5 +1,7 @@
 //! Failed GPUs: a tensor-parallel group that lost some goes on as a smaller one, and ranks hold more.
 
+use std::sync::Arc;
+
 use super::Request;
 use super::candidate::Candidate;
 use super::room::{FitGroup, Room};
@@ -23,7 +25,7 @@ pub(super) struct Growth {
 
 impl Growth {
     /// For the plans of a subspace; none where no GPU of theirs has failed.
-    pub(super) fn of(request: &Request, subspace: &Subspace) -> Option<Box<Growth>> {
+    pub(super) fn of(request: &Request, subspace: &Subspace) -> Option<Arc<Growth>> {
         let (said, plan) = (&request.plan.cluster, &subspace.plan);
         let failed = said.failed.as_ref().filter(|failed| !failed.is_empty())?;
         // On other GPUs or another number of nodes they are not those that failed.
@@ -44,7 +46,7 @@ impl Growth {
         };
         let sizes = (1..=world).filter(|size| world.is_multiple_of(*size));
         let times = sizes.filter_map(times).collect();
-        Some(Box::new(Growth { subspace: subspace.clone(), failed: failed.clone(), times }))
+        Some(Arc::new(Growth { subspace: subspace.clone(), failed: failed.clone(), times }))
     }
 
     /// The group of a candidate whose healthy ranks take so many bytes; none where it does not fit, or nobody could go on.
@@ -70,4 +72,37 @@ pub(super) fn note(request: &Request) -> Option<String> {
             "{count} {gpus}: plans fit where the ranks that are left have room for what the others held; steps and peaks of rows are those of the healthy cluster"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::choose_tests::{chosen_of, open};
+    use crate::answer::estimate;
+    use crate::wire::Verdict;
+
+    /// Whatever failed, what is chosen fits with it, as the answer to the plan says.
+    #[test]
+    fn plans_are_chosen_that_fit_with_the_failed_gpus() {
+        for (preset, nodes, failed) in [
+            ("llama-3-70b", 8, json!([{"rank": 0}])),
+            ("llama-3-70b", 8, json!([{"node": 0, "gpu": 1}, {"node": 0, "gpu": 2}, {"node": 5, "gpu": 3}])),
+            ("llama-3-8b", 8, json!([{"node": 0, "gpu": 1}, {"node": 5, "gpu": 3}])),
+            ("llama-3-8b", 1, json!([{"rank": 7}])),
+            ("qwen3-14b", 4, json!([{"rank": 9}, {"rank": 10}])),
+        ] {
+            for framework in ["bridge 26.08", "megatron-lm"] {
+                let cluster = json!({"gpu": "h100-sxm", "nodes": nodes, "failed": failed});
+                let more = json!({"cluster": cluster, "software": {"framework": framework}});
+                let (plan, answer) = chosen_of(&open(preset, "h100-sxm", nodes, more));
+                let found = estimate(&plan);
+                let verdict = found.memory.map(|memory| memory.verdict);
+                let what = format!("{preset} {failed} {framework}: {:?}", plan.layout);
+                assert_eq!(verdict, Some(Verdict::Fits), "{what} {:?}", found.findings);
+                assert!(plan.layout.tp > Some(1), "{what}");
+                assert!(answer.notes.iter().any(|note| note.contains("failed")), "{what}");
+            }
+        }
+    }
 }

@@ -5,9 +5,9 @@
 //! plan by plan comes out the same: a test holds both against each other.
 
 use super::cells::{Cell, Cells, OfPipe, OfStep, Saved, Spare, telling_kinds};
+use super::plan_of::set_pipe;
 use super::sink::Sink;
 use super::sizes::Sizes;
-use super::space::set_pipe;
 use super::stages as pipes;
 use super::tables::{Clock, Row, Tables};
 use super::worker::{Grids, alike};

@@ -23,7 +23,7 @@ const SHOWN: f64 = 5e-5;
 
 /// Rows that were put together before, by the closed form: most rows of one answer are in the next one too.
 #[derive(Debug, Clone, Default)]
-pub struct Known(BTreeMap<Candidate, Row>);
+pub struct Known(BTreeMap<Candidate, (Row, Option<f64>)>);
 
 impl Search {
     /// Puts the answer together. `simulated` are those of the shortlist that were simulated, in any order. Where nothing
@@ -210,12 +210,13 @@ impl Search {
         scored: &Scored,
         simulated: Option<f64>,
     ) -> Option<Row> {
-        let mut row = match known.0.get(&scored.candidate) {
-            Some(row) => row.clone(),
+        let (mut row, least) = match known.0.get(&scored.candidate) {
+            Some(known) => known.clone(),
             None => {
-                let row = self.closed_form_row(scored)?;
-                known.0.insert(scored.candidate, row.clone());
-                row
+                let (row, plan) = self.closed_form_row(scored)?;
+                let least = time::least_on_quicker_network(&plan);
+                known.0.insert(scored.candidate, (row.clone(), least));
+                (row, least)
             }
         };
         let step_seconds = simulated.unwrap_or(scored.seconds);
@@ -229,20 +230,23 @@ impl Search {
         (row.place, row.group) = (place, group);
         (row.step_seconds, row.simulated) = (step_seconds, simulated.is_some());
         row.interval_seconds = row.interval_seconds.map(|end| end / share);
+        if row.simulated {
+            row.interval_seconds = time::not_before(least, row.interval_seconds, step_seconds);
+        }
         row.tokens_per_second_per_gpu *= share;
         row.mfu = row.mfu.map(|mfu| mfu * share);
         row.days = row.days.map(|days| days / share);
         Some(row)
     }
 
-    /// The row of a candidate as the closed form has it, without its place; what is only paid for costs 0.
-    pub(super) fn closed_form_row(&self, scored: &Scored) -> Option<Row> {
+    /// The row of a candidate as the closed form has it, without its place, and its plan; what is only paid for costs 0.
+    pub(super) fn closed_form_row(&self, scored: &Scored) -> Option<(Row, Plan)> {
         let settings = self.settings(&scored.candidate)?;
         let plan = Plan::judge(&settings.apply(&self.request.plan)).plan?;
         let subspace = self.space.subspaces.get(scored.candidate.subspace as usize)?;
         let memory = memory::answer(&plan);
         let time = time::answer(&plan).0?;
-        Some(Row {
+        let row = Row {
             place: 0,
             group: FitGroup::Fits,
             settings,
@@ -260,7 +264,8 @@ impl Search {
             gpu_hours: 0.0,
             cost: subspace.price.map(|_| 0.0),
             days: time.days,
-        })
+        };
+        Some((row, plan))
     }
 
     /// Of all clusters' fronts and of the best, those that no other beats in seconds (simulated where they were),

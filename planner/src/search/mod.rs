@@ -44,6 +44,7 @@ mod group_tests;
 mod one_by_one;
 mod own;
 mod partial;
+mod plan_of;
 #[cfg(test)]
 mod random_tests;
 mod ranking;
@@ -90,7 +91,10 @@ pub use sharding::Sharding;
 pub use tally::Tally;
 pub use worker::{PartCache, Worker};
 
+use std::sync::Arc;
+
 use candidate::{Key, Terms};
+use failing::Growth;
 use request::MOST_KEPT;
 use serde::{Deserialize, Serialize};
 use space::Space;
@@ -109,6 +113,8 @@ pub struct Search {
     space: Space,
     /// The cluster of each subspace: subspaces of equal GPUs and nodes are one.
     clusters: Vec<u32>,
+    /// What failed GPUs leave to others, of each subspace.
+    growth: Vec<Option<Arc<Growth>>>,
     /// How candidates are ordered, and how many are kept.
     ranking: Ranking,
     /// What was left out of a space that is too large.
@@ -185,9 +191,11 @@ impl Search {
             only_first: request.only_first,
             by_margin: request.margin.is_some(),
         };
+        let growth = space.subspaces.iter().map(|subspace| Growth::of(&request, subspace)).collect();
         Ok(Search {
             request,
             space,
+            growth,
             clusters,
             ranking,
             left_out,

@@ -6,8 +6,9 @@
 use super::candidate::Candidate;
 use super::fast::Times;
 use super::fewest::on_one_gpu;
+use super::plan_of::set_pipe;
 use super::request::RecomputeWords;
-use super::space::{replicas, set_pipe};
+use super::space::replicas;
 use super::stages::Pipe;
 use super::tables::Clock;
 use super::tally::Tally;

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::fewest::on_one_gpu;
-use super::space::{Subspace, replicas, set_grid, set_pipe};
+use super::plan_of::{set_grid, set_pipe};
+use super::space::{Subspace, replicas};
 use super::tests::{all_of, check_one_by_one, file, whole};
 use super::*;
 use crate::memory::{Peak, States};

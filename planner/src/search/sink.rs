@@ -1,6 +1,7 @@
 //! Where candidates of one subspace go: counts, the best and the fronts, at hand while a part is worked on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Search;
 use super::candidate::{Candidate, Key, Scored, Terms};
@@ -21,7 +22,7 @@ pub(super) struct Sink {
     cluster: u32,
     room: Room,
     /// What failed GPUs leave to others, by which those that matter are judged.
-    growth: Option<Box<Growth>>,
+    growth: Option<Arc<Growth>>,
     /// Bytes beyond which a plan is not nearly one that fits; where only the first row is wanted nothing near it is, either.
     far: u64,
     most: usize,
@@ -196,7 +197,7 @@ impl Sink {
             terms: *search.ranking.terms.get(subspace)?,
             cluster,
             room,
-            growth: Growth::of(&search.request, search.space.subspaces.get(subspace)?),
+            growth: search.growth.get(subspace).cloned().flatten(),
             // Kept: a multiplication that saturates is a slow one in WebAssembly.
             far: room.capacity.saturating_mul(if search.request.only_first { 1 } else { FAR }),
             most,

@@ -1,7 +1,8 @@
 //! What one subspace of the space keeps over its parts: pipelines as memory and time see them, the machine, layers alive.
 
 use super::cells::Spare;
-use super::space::{Subspace, set_pipe};
+use super::plan_of::set_pipe;
+use super::space::Subspace;
 use super::stages::waits_at_least;
 use crate::layout::chunks_of_stages;
 use crate::memory::kept::{self, Alive, Class, GridTerms, StageKind};

@@ -462,3 +462,31 @@ fn prices_are_read_by_gpu() {
         assert!(parse_prices(wrong).is_err_and(|said| said.contains("h100-sxm=2.5")), "{wrong}");
     }
 }
+
+#[test]
+fn rows_have_the_ranges_of_their_estimates_on_any_network() {
+    for (model, cluster) in [
+        ("llama-3-70b", json!({"gpu": "h100-sxm", "nodes": 4, "nic_gbps": 50})),
+        ("llama-3-70b", json!({"gpu": "h100-sxm", "nodes": 4, "oversubscription": 8})),
+        ("qwen3-30b-a3b", json!({"gpu": "h100-sxm", "nodes": 2, "oversubscription": 3, "nic_gbps": 200})),
+        ("llama-3-8b", json!({"gpu": "h100-sxm", "nodes": 2})),
+    ] {
+        let file = json!({"version": 1, "model": {"preset": model}, "cluster": cluster,
+            "training": {"global_batch_size": 64}, "software": {"framework": "bridge 26.08"}});
+        let request = Request::new(parse_plan(&file.to_string()).unwrap());
+        let answer = whole(&Search::new(&request).unwrap());
+        assert!(!answer.rows.is_empty(), "{model} {cluster}");
+        for row in answer.rows.iter().filter(|row| row.simulated).take(12) {
+            let time = crate::answer::estimate(&row.apply(&request.plan)).time.unwrap();
+            let [low, high] = time.interval_seconds;
+            let close = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-6;
+            let same = close(low, row.interval_seconds[0]) && close(high, row.interval_seconds[1]);
+            assert!(
+                !time.simulated || same,
+                "{model} {cluster}: {:?} {:?}",
+                time.interval_seconds,
+                row.interval_seconds
+            );
+        }
+    }
+}

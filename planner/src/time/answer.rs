@@ -80,6 +80,17 @@ fn answer_and_setup(plan: &Plan) -> (Option<(TimeAnswer, Setup)>, Vec<Finding>) 
     (Some((answer, setup)), findings)
 }
 
+/// Seconds at which the likely range begins on a network that is quicker than the plan's, its pipeline simulated; none where there is no
+/// such network. What a simulation adds to the closed form differs with the network, and a slower one makes no step quicker.
+pub(crate) fn least_on_quicker_network(plan: &Plan) -> Option<f64> {
+    Some(simulated_answer(&quicker_network(plan)?).0?.interval_seconds[0])
+}
+
+/// A likely range that begins no earlier than on a quicker network, nor after the step itself.
+pub(crate) fn not_before(least: Option<f64>, [low, high]: [f64; 2], step_seconds: f64) -> [f64; 2] {
+    [least.map_or(low, |least| least.max(low).min(step_seconds)), high]
+}
+
 /// The same with the pipeline simulated, action by action, as a search simulates its best plans; by the closed form where
 /// there is no pipeline, or one of more actions than are simulated here.
 pub(crate) fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
@@ -87,11 +98,8 @@ pub(crate) fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>
     let answer = found.map(|(mut answer, setup)| {
         if let Some(seconds) = simulated_with(plan, &setup) {
             answer.simulate(seconds);
-            // What a simulation adds to the closed form differs with the network, and a slower one makes no step quicker.
-            let [least, most] = answer.interval_seconds;
-            let quicker = quicker_network(plan).and_then(|quicker| simulated_answer(&quicker).0);
-            let bound = quicker.map_or(least, |quicker| quicker.interval_seconds[0].max(least));
-            answer.interval_seconds = [bound.min(answer.step_seconds), most];
+            answer.interval_seconds =
+                not_before(least_on_quicker_network(plan), answer.interval_seconds, answer.step_seconds);
         }
         answer
     });

@@ -43,9 +43,9 @@ pub mod trace;
 mod update;
 mod why;
 
-pub(crate) use answer::rounded;
 pub(crate) use answer::simulated_answer;
 pub use answer::{answer, check, simulated};
+pub(crate) use answer::{least_on_quicker_network, not_before, rounded};
 pub use bound::ModelBound;
 pub(crate) use bound::waits_at_least;
 pub use calibrated::{MachinePart, PARTS, calibration};

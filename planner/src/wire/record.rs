@@ -138,6 +138,9 @@ pub struct Exited {
     pub told_to_end: bool,
 }
 
+/// Before every line that the worker's ranks say of themselves.
+pub const WORKER_SAYS: &str = "shardplan-rank: ";
+
 by_field! { open Exited { rank, last_lines; code, signal, told_to_end } }
 
 /// What a rank read of a checkpoint before its first step.

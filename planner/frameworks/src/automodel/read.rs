@@ -32,8 +32,6 @@ const SECTIONS: [&str; 9] = [
 const USUAL_TOKENS: u64 = 4096;
 /// The decay of Adam's second moment that torch and TransformerEngine have, where a recipe says none.
 const USUAL_BETA2: f64 = 0.999;
-/// The decay of weights of `AdamConfig`, `AdamWConfig` and `FusedAdamConfig` (`components/optim/optimizer.py`).
-const USUAL_DECAY: f64 = 0.01;
 /// References that are told one by one.
 const MOST_UNRESOLVED: usize = 16;
 
@@ -98,8 +96,8 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
         plan["layout"]["vpp"] = schedule.map_or(1, usual_chunks).into();
     }
     experts(settings, &mut plan, notes);
-    falls(settings, &mut plan, notes)?;
-    let optimizer = settings.text("optimizer._target_").unwrap_or_default().to_ascii_lowercase();
+    let optimizer_class = settings.text("optimizer._target_").unwrap_or_default();
+    let optimizer = optimizer_class.to_ascii_lowercase();
     let kind = match optimizer.rsplit('.').next().unwrap_or_default() {
         "sgd" => "sgd",
         name if name.contains("muon") => "muon",
@@ -118,9 +116,14 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
     if kind == "adam" && optimizer["beta2"].is_null() {
         optimizer["beta2"] = USUAL_BETA2.into();
     }
-    if kind == "adam" && plan["run"]["weight_decay"].is_null() {
-        plan["run"]["weight_decay"] = USUAL_DECAY.into();
+    if let Some((lr, decay)) = usual_of(&optimizer_class) {
+        for (field, usual) in [("lr", lr), ("weight_decay", decay)] {
+            if plan["run"][field].is_null() {
+                plan["run"][field] = usual.into();
+            }
+        }
     }
+    falls(settings, &mut plan, notes)?;
     Ok(plan)
 }
 
@@ -148,6 +151,18 @@ fn experts(settings: &Settings, plan: &mut Value, notes: &mut Notes) {
     }
 }
 
+/// Learning rate and decay of weights that an optimizer has where a recipe says none; none of a class whose own are not known. A class that
+/// is named by its path takes its own, torch's and TransformerEngine's; Automodel's own kinds (`adam`, `AdamConfig` and the like,
+/// `components/optim/optimizer.py`) have others.
+fn usual_of(class: &str) -> Option<(f64, f64)> {
+    match class.rsplit('.').next().unwrap_or_default() {
+        "Adam" | "FusedAdam" => Some((1e-3, 0.0)),
+        "AdamW" => Some((1e-3, 0.01)),
+        "adam" | "adamw" | "AdamConfig" | "AdamWConfig" | "FusedAdamConfig" => Some((1e-4, 0.01)),
+        _ => None,
+    }
+}
+
 /// How the learning rate falls where the recipe has a section of it: as a cosine to a hundredth, after a warm-up of a tenth of the steps,
 /// unless it says otherwise (`LRSchedulerConfig`, `components/optim/optimizer.py`).
 fn falls(settings: &Settings, plan: &mut Value, notes: &mut Notes) -> Result<(), String> {
@@ -161,7 +176,7 @@ fn falls(settings: &Settings, plan: &mut Value, notes: &mut Notes) -> Result<(),
         None => run["lr_schedule"] = "cosine".into(),
     }
     if run["min_lr"].is_null() && run["lr_schedule"] != "constant" {
-        let lr = settings.real("optimizer.lr")?.unwrap_or_else(|| Setting::usual_of("run.lr"));
+        let lr = run["lr"].as_f64().unwrap_or_else(|| Setting::usual_of("run.lr"));
         run["min_lr"] = (0.01 * lr).into();
     }
     if let (true, Some(steps)) = (run["warmup_steps"].is_null(), settings.size("step_scheduler.max_steps")?) {
@@ -411,6 +426,17 @@ checkpoint:
         is_planned(import(&recipe, options), "/run/warmup_steps", &json!(50));
         is_planned(import(RECIPE, options), "/run/lr_schedule", &Value::Null);
         is_planned(import(RECIPE, options), "/run/weight_decay", &json!(0.01));
+        // What a class has of its own, and what Automodel's kinds have.
+        for (class, lr, decay) in [
+            ("torch.optim.Adam", 1e-3, 0.0),
+            ("torch.optim.AdamW", 1e-3, 0.01),
+            ("transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", 1e-3, 0.0),
+            ("adamw", 1e-4, 0.01),
+        ] {
+            let recipe = RECIPE.replace("torch.optim.AdamW", class);
+            is_planned(import(&recipe, ""), "/run/lr", &json!(lr));
+            is_planned(import(&recipe, ""), "/run/weight_decay", &json!(decay));
+        }
     }
 
     #[test]
