@@ -19,7 +19,7 @@ use crate::run::{MAX_RANKS_HERE, Place, Programs, Request, history, run};
 /// Without folders, probes are run here: some fifteen tiny plans, each three times, that make different parts of the machine weigh.
 #[derive(Debug, clap::Args)]
 pub struct Calibrate {
-    /// Run folders to fit to, instead of running probes
+    /// Run folders to fit to, instead of running probes; of several, those without a step are named and left out
     folders: Vec<PathBuf>,
     /// Run folders that are not fitted to but predicted, to see how far the profile carries
     #[arg(long, value_name = "FOLDER")]
@@ -108,10 +108,10 @@ impl Calibrate {
             }
             folders => (all(folders)?, self.measure(&unseen)?),
         };
-        let name = match self.folders.len() {
-            0 => format!("{} probes", measured.len()),
-            1 => format!("run {}", measured.first().map_or("", |run| run.name.as_str())),
-            runs => format!("{runs} runs"),
+        let name = match measured.as_slice() {
+            probes if self.folders.is_empty() => format!("{} probes", probes.len()),
+            [run] => format!("run {}", run.name),
+            runs => format!("{} runs", runs.len()),
         };
         let file = calibrate(&measured, &name, cores).map_err(|finding| Failure::finding(*finding))?;
         more.extend(checked);
@@ -188,8 +188,24 @@ impl Calibrate {
     }
 }
 
+/// The runs of folders. Of several, such as `runs/*`, those that say no step of a plan are named and left out.
 fn all(folders: &[PathBuf]) -> anyhow::Result<Vec<Measured>> {
-    folders.iter().map(|folder: &PathBuf| history(Path::new(folder))).collect()
+    let (mut found, mut last) = (Vec::new(), None);
+    for folder in folders {
+        match history(folder) {
+            Ok(measured) => found.push(measured),
+            // A name that is not there is a slip of whoever typed it.
+            Err(failure) if folders.len() == 1 || !folder.exists() => return Err(failure),
+            Err(failure) => {
+                notice(&format!("left out: {failure:#}"));
+                last = Some(failure);
+            }
+        }
+    }
+    match last {
+        Some(failure) if found.is_empty() => Err(failure),
+        _ => Ok(found),
+    }
 }
 
 /// The seconds that planner says without and with a profile.

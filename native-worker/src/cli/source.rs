@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use frameworks::Recognised;
 use frameworks::import::{self, Job};
 use planner::parse::with_words;
 use planner::runtime::Runtime;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use super::numbers::size;
 use super::{input, search::find, weights};
 use crate::report::{Failure, notice};
+use crate::wrap::in_script;
 
 /// What a plan is made of
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -299,6 +301,15 @@ enum Model {
     Job(Box<PlanFile>),
 }
 
+/// The configuration that a job's script names: from where this is asked, or beside the script.
+fn beside(script: &Path, config: &str) -> anyhow::Result<String> {
+    let config = Path::new(config);
+    let from_script = script.parent().map(|folder| folder.join(config)).filter(|path| path.exists());
+    let path =
+        if config.exists() { config.to_owned() } else { from_script.unwrap_or_else(|| config.to_owned()) };
+    input::read_text(&path, "the configuration that the job names")
+}
+
 /// Reads a preset's name, a config.json, a model's folder or a job file.
 fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
     let path = Path::new(model);
@@ -330,12 +341,21 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
     }
     let text = input::read_text(&path, "the model or job file")?;
     let name = path.display().to_string();
-    let lines: Vec<Vec<String>> = match extension {
-        "toml" => vec![
-            ["torchrun", "-m", "torchtitan.train", "--job.config_file", &name].map(str::to_owned).to_vec(),
-        ],
-        "yaml" | "yml" => vec![["automodel", &name].map(str::to_owned).to_vec()],
-        _ => batch::lint::commands(text.as_bytes()),
+    let of_words = |words: &[&str]| {
+        let launched = import::unwrap(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
+        let recognised = frameworks::recognise(&launched);
+        (recognised != Recognised::Unknown).then_some((launched, recognised, Some(text.clone())))
+    };
+    let found = match extension {
+        "toml" => of_words(&["torchrun", "-m", "torchtitan.train", "--job.config_file", &name]),
+        "yaml" | "yml" => of_words(&["automodel", &name]),
+        _ => match in_script(&text) {
+            Some((launched, recognised)) => {
+                let config = recognised.config().map(|config| beside(&path, config)).transpose()?;
+                Some((launched, recognised, config))
+            }
+            None => None,
+        },
     };
     let gpu = source.gpu.clone().unwrap_or_default();
     let job = Job {
@@ -344,14 +364,8 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
         gpus_per_node: source.gpus_per_node.unwrap_or(8),
         environment: &[],
     };
-    for words in lines {
-        let launched = import::unwrap(&words);
-        let recognised = frameworks::recognise(&launched);
-        if recognised == frameworks::Recognised::Unknown {
-            continue;
-        }
-        let imported =
-            frameworks::import_job(&launched, &recognised, recognised.config().map(|_| text.as_str()), &job);
+    if let Some((launched, recognised, config)) = found {
+        let imported = frameworks::import_job(&launched, &recognised, config.as_deref(), &job);
         let Some(mut file) = imported.file else { return Err(Failure::Findings(imported.findings).into()) };
         for finding in &imported.findings {
             notice(&format!("{}: {}", finding.field, finding.message));

@@ -46,8 +46,7 @@ pub fn find(
     variables: &Variables,
     machine: &Machine,
 ) -> Found {
-    let launched = import::unwrap(words);
-    let recognised = frameworks::recognise(&launched);
+    let (launched, recognised) = training(import::unwrap(words));
     let framework = recognised.framework().to_owned();
     if let Some(read) = read {
         return match read {
@@ -65,6 +64,41 @@ pub fn find(
         };
     }
     recover(&launched, &recognised, variables, machine)
+}
+
+/// What trains: the program that is started, or where that is a shell script the first training that the script starts.
+fn training(launched: Launched) -> (Launched, Recognised) {
+    let recognised = frameworks::recognise(&launched);
+    if recognised != Recognised::Unknown {
+        return (launched, recognised);
+    }
+    let name = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
+    let is_shell = |word: &&String| matches!(name(word).as_str(), "bash" | "sh" | "dash" | "zsh");
+    let mut words = launched.words.iter().skip_while(|word| is_shell(word) || word.starts_with('-'));
+    let text = words.next().and_then(|path| read(Path::new(path)).ok());
+    match text.as_deref().and_then(in_script) {
+        Some((inner, recognised)) => {
+            let environment = [launched.environment, inner.environment].concat();
+            let nodes = launched.nodes.or(inner.nodes);
+            let processes_per_node = launched.processes_per_node.or(inner.processes_per_node);
+            (Launched { nodes, processes_per_node, environment, ..inner }, recognised)
+        }
+        None => (launched, recognised),
+    }
+}
+
+/// The first training that a shell script starts, where anything here knows one of its commands. What its launcher does not say of nodes and
+/// processes is what the script asks Slurm for.
+pub fn in_script(text: &str) -> Option<(Launched, Recognised)> {
+    let script = batch::lint::commands(text.as_bytes());
+    script.calls.iter().find_map(|words| {
+        let launched = import::unwrap(words);
+        let recognised = frameworks::recognise(&launched);
+        let (nodes, tasks) = (launched.nodes.or(script.nodes), script.tasks_per_node);
+        let processes_per_node = launched.processes_per_node.or(tasks);
+        (recognised != Recognised::Unknown)
+            .then_some((Launched { nodes, processes_per_node, ..launched }, recognised))
+    })
 }
 
 fn recover(launched: &Launched, recognised: &Recognised, variables: &Variables, machine: &Machine) -> Found {

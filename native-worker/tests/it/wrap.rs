@@ -285,6 +285,42 @@ fn the_plan_of_a_configuration_is_recovered() {
 }
 
 #[test]
+fn the_training_in_a_script_is_found() {
+    let shop = Workshop::new();
+    let megatron = format!("torchrun --nproc_per_node 8 --nnodes $SLURM_NNODES no-such.py {MEGATRON}");
+    shop.write("job.sh", &format!("#!/bin/bash\n#SBATCH --nodes=4\nmodule load cuda\nsrun {megatron}\n"));
+    std::fs::create_dir(shop.path("jobs")).expect("a folder");
+    shop.write(
+        "jobs/recipe.yaml",
+        "model:\n  pretrained_model_name_or_path: Qwen/Qwen3-8B\ndataset:\n  seq_len: 4096\n",
+    );
+    shop.write("jobs/tune.sh", "automodel finetune llm -c recipe.yaml --nproc-per-node 8\n");
+    for line in ["bash job.sh", "srun -N 4 bash -e job.sh", "job.sh", "/bin/sh job.sh"] {
+        let words =
+            ["wrap", "--dry-run", "--gpu", "h100-sxm", "--json", "--"].into_iter().chain(line.split(' '));
+        let json = shop.ask(&words.collect::<Vec<_>>()).json();
+        assert_eq!(
+            [
+                &json["source"]["framework"],
+                &json["plan"]["cluster"]["nodes"],
+                &json["plan"]["cluster"]["gpus_per_node"]
+            ],
+            [&serde_json::json!("megatron"), &4.into(), &8.into()],
+            "{line}: {json}"
+        );
+    }
+    // A script's configuration is the file that it names, not the script.
+    let found = shop.ask(&["plan", "--model", "jobs/tune.sh", "--gpu", "h100-sxm", "--json"]);
+    assert!(found.stdout.contains("qwen3-8b"), "{found:?}");
+    shop.write("jobs/gone.sh", "automodel finetune llm -c none.yaml\n");
+    let gone = shop.ask(&["plan", "--model", "jobs/gone.sh", "--gpu", "h100-sxm"]);
+    assert!(gone.stderr.contains("none.yaml"), "{gone:?}");
+    // Nothing in it trains.
+    shop.write("other.sh", "echo torchrun\n");
+    assert_eq!(shop.ask(&["wrap", "--dry-run", "--", "bash", "other.sh"]).code, Some(1));
+}
+
+#[test]
 fn nothing_that_fails_on_our_side_reaches_the_command() {
     let shop = Workshop::new();
     // A disk that takes 1 KiB of each file.

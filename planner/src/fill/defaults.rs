@@ -13,7 +13,7 @@ use crate::fill::cluster::fill_cluster;
 use crate::fill::filler::{Filler, Mark};
 use crate::fill::fsdp::{fill_fsdp, fill_tp_plan};
 use crate::fill::recipe::Taken;
-use crate::fill::run::{refuse_rising_rate, refuse_wrong_blend};
+use crate::fill::run::{refuse_wrong_blend, refuse_wrong_rate};
 use crate::fill::training::{fill_software, fill_training};
 use crate::finding::{Finding, clip};
 use crate::layout::{Chunk, Layout, Split, Splitter, mtp_of_layout_string, parse_layout_string, parse_order};
@@ -354,7 +354,7 @@ fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile, words: u64) -> RunSettin
         documents: fill_documents(fill, words, &mut run.documents),
     };
     refuse_wrong_blend(fill, "run.data", &settings.data);
-    refuse_rising_rate(fill, &settings);
+    refuse_wrong_rate(fill, &settings);
     let own = settings.data != DataFile::Synthetic || settings.weights.is_some();
     let checkpoint = fill_checkpoints(fill, own, &file.cluster, &mut run.checkpoint);
     let batch = file.training.global_batch_size.unwrap_or(1);

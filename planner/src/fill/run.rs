@@ -14,10 +14,24 @@ pub(super) fn refuse_wrong_blend(fill: &mut Filler<'_>, path: &str, data: &DataF
     }
 }
 
-/// A falling rate whose end is above its start.
-pub(super) fn refuse_rising_rate(fill: &mut Filler<'_>, run: &RunSettings) {
-    let RunSettings { lr, min_lr, lr_schedule, .. } = run;
-    if *lr_schedule != LrSchedule::Constant && min_lr > lr {
+/// A falling rate whose end is above its start, or that has ended before it is warmed up.
+pub(super) fn refuse_wrong_rate(fill: &mut Filler<'_>, run: &RunSettings) {
+    let RunSettings { lr, min_lr, lr_schedule, warmup_steps, lr_decay_steps, .. } = run;
+    if *lr_schedule == LrSchedule::Constant {
+        return;
+    }
+    // Without a number of its own the fall ends with the run, and a short trial of a long warm-up is a good one.
+    let is_own = !fill.assumed.iter().any(|field| field == "run.lr_decay_steps");
+    if is_own && *warmup_steps > 0 && lr_decay_steps <= warmup_steps {
+        let message = format!(
+            "the rate would not fall but drop: it is at its end after {lr_decay_steps} steps and warmed up after run.warmup_steps {warmup_steps}; set run.lr_decay_steps above that, for the warm-up is a part of it"
+        );
+        fill.findings.push(
+            Finding::error("run.lr_decay_steps", *lr_decay_steps, message)
+                .rule("Megatron-Core OptimizerParamScheduler"),
+        );
+    }
+    if min_lr > lr {
         let message = format!(
             "the rate would rise: it falls from run.lr {lr} down to {min_lr}; set run.min_lr below run.lr, or run.lr_schedule to constant"
         );
@@ -41,6 +55,29 @@ mod tests {
         let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
         let errors = resolved.findings.into_iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(|finding| (finding.field, finding.message)).collect()
+    }
+
+    #[test]
+    fn a_rate_that_ends_before_it_is_warmed_up_is_refused() {
+        let rate = |schedule: &str, warmup: u64, decay: Option<u64>| {
+            findings(
+                &json!({"steps": 5, "lr_schedule": schedule, "warmup_steps": warmup, "lr_decay_steps": decay}),
+            )
+        };
+        for schedule in ["linear", "cosine"] {
+            for decay in [1, 99, 100] {
+                let found = rate(schedule, 100, Some(decay));
+                assert!(
+                    matches!(&found[..], [(field, why)] if field == "run.lr_decay_steps" && why.contains("drop")),
+                    "{found:?}"
+                );
+            }
+            // The last of several steps, a rate that only falls, and a trial of a long warm-up.
+            for (warmup, decay) in [(100, Some(101)), (0, Some(1)), (100, None)] {
+                assert_eq!(rate(schedule, warmup, decay), [], "{schedule} {warmup} {decay:?}");
+            }
+        }
+        assert_eq!(rate("constant", 100, Some(50)), []);
     }
 
     #[test]

@@ -102,17 +102,33 @@ pub fn lint(script: &[u8]) -> Report {
     }
 }
 
-/// The commands that a script calls, in its order, each as its words. Variables and lists are put in where they are known, and
-/// what is not known stands as the script writes it.
-pub fn commands(script: &[u8]) -> Vec<Vec<String>> {
+/// What a script calls, and the job that it asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Commands {
+    /// The commands in the script's order, each as its words. Variables and lists are put in where they are known, those of Slurm by what
+    /// the script asks for, and what is not known stands as the script writes it.
+    pub calls: Vec<Vec<String>>,
+    /// Nodes, where the script asks for a number.
+    pub nodes: Option<u64>,
+    /// Tasks of a node, where the script asks for a number.
+    pub tasks_per_node: Option<u64>,
+}
+
+/// Reads what a script calls.
+pub fn commands(script: &[u8]) -> Commands {
     let source = beginning(script);
     let plain = plain(&source);
     let text = text::Text::script(&plain);
     let (parsed, _) = parse::parse(&text);
     let job = directives::read(&plain, &parsed.documents(), &mut notes::Notes::new(&source));
     let facts = walk::walk(&parsed, &text, &job);
-    let words = |call: &facts::Call| call.fields.iter().map(|field| field.text.shown()).collect();
-    facts.calls.iter().map(words).collect()
+    let word = |field: &walk::Field| field.text.shown_with(|name| job.slurm_number(name));
+    let words = |call: &facts::Call| call.fields.iter().map(word).collect();
+    Commands {
+        calls: facts.calls.iter().map(words).collect(),
+        nodes: job.nodes,
+        tasks_per_node: job.tasks_per_node,
+    }
 }
 
 fn beginning(script: &[u8]) -> Cow<'_, str> {

@@ -168,6 +168,11 @@ impl Text {
 
     /// The text as a shell would write it, holes as `$NAME` or `$(program ...)`.
     pub(super) fn shown(&self) -> String {
+        self.shown_with(|_| None)
+    }
+
+    /// The same with numbers for variables whose values are known.
+    pub(super) fn shown_with(&self, known: impl Fn(&str) -> Option<u64>) -> String {
         let mut out = String::new();
         let mut start = 0;
         let literal = |out: &mut String, start: usize, end: usize| {
@@ -176,7 +181,10 @@ impl Text {
         for (at, hole) in &self.holes {
             literal(&mut out, start, *at);
             match hole.kind {
-                HoleKind::Variable => out.push_str(&format!("${}", hole.name)),
+                HoleKind::Variable => match known(&hole.name) {
+                    Some(number) => out.push_str(&number.to_string()),
+                    None => out.push_str(&format!("${}", hole.name)),
+                },
                 HoleKind::Command => out.push_str(&format!("$({} ...)", hole.name)),
                 HoleKind::Arithmetic => out.push_str("$((...))"),
             }

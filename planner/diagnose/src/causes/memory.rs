@@ -51,7 +51,8 @@ pub(super) const CAUSES: &[Cause] = &[
         meaning: "The allocation would have had room on the GPU without them: processes that an earlier run left, or another job's",
         next: &[
             "find them on that node and end those that are left over (kill PID): nvidia-smi \
-             --query-compute-apps=pid,used_memory --format=csv. A container may show other ids than the node",
+             --query-compute-apps=pid,used_memory --format=csv, or amd-smi process on AMD's GPUs. A container may show other ids \
+             than the node",
             "take another node where they are not yours to end: #SBATCH --exclude=NODE, and tell who runs the machine",
             "only then lower what this run holds: it was not what filled the GPU",
         ],
