@@ -37,8 +37,12 @@ pub fn VerdictMark(
     /// Test hook.
     #[prop(optional, into)]
     hook: String,
+    /// Whether nobody knows what there is to fit into, such as a host's memory.
+    #[prop(optional, into)]
+    is_open: Signal<bool>,
 ) -> impl IntoView {
     let shape = move || match verdict.get() {
+        _ if is_open.get() => "M8 1a7 7 0 1 0 .01 0z M8 11v.6",
         Verdict::Fits => "M8 1a7 7 0 1 0 .01 0z M4.5 8.5l2.5 2.5 4.5-5.5",
         Verdict::Tight => "M8 1.5L15 14.5H1z M8 6v4 M8 12v.6",
         Verdict::No => "M1.5 1.5h13v13h-13z M5 5l6 6 M11 5l-6 6",
@@ -46,11 +50,11 @@ pub fn VerdictMark(
     };
     let hook = (!hook.is_empty()).then_some(hook);
     view! {
-        <span class=move || format!("verdict {}", word(verdict.get()).1)>
+        <span class=move || format!("verdict {}", if is_open.get() { "" } else { word(verdict.get()).1 })>
             <svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true">
                 <path d=shape fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round" stroke-linecap="round"/>
             </svg>
-            <strong data-testid=hook>{move || word(verdict.get()).0}</strong>
+            <strong data-testid=hook>{move || if is_open.get() { "Not known whether it fits" } else { word(verdict.get()).0 }}</strong>
         </span>
     }
 }
@@ -63,6 +67,9 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
     let answer =
         Signal::derive(move || if store.choosing.get() { store.drawn.get() } else { store.answer.get() });
     let verdict = Signal::derive(move || answer.with(|answer| verdict_of(answer)));
+    let is_open = Signal::derive(move || {
+        answer.with(|answer| answer.memory.as_ref().is_some_and(|memory| memory.capacity_bytes.is_none()))
+    });
     let unchosen = Memo::new(move |_| store.is_unchosen());
     let nothing = Memo::new(move |_| store.is_nothing_chosen());
     let line = NodeRef::<leptos::html::Header>::new();
@@ -90,7 +97,7 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
                         {move || store.choosing.get().then(|| view! {
                             <span class="answer-note" data-testid=testid::ANSWER_EARLIER>"Of the plan before, while the best is chosen"</span>
                         })}
-                        <VerdictMark verdict=verdict hook=testid::ANSWER_VERDICT/>
+                        <VerdictMark verdict=verdict hook=testid::ANSWER_VERDICT is_open=is_open/>
                         <Memory answer=answer/>
                         <Time answer=answer/>
                     }

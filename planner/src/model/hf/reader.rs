@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
 
 /// Reads fields and remembers what was wrong.
 pub(super) struct Reader {
@@ -49,11 +49,15 @@ impl Reader {
     }
 
     pub(super) fn wrong_type(&mut self, name: &str, wanted: &str) {
+        let field = self.field(name);
+        if self.is_refused(&field) {
+            return;
+        }
         let value = self.config.get(name).cloned().unwrap_or_default();
         let shown = short(&value);
         self.findings.push(
             Finding::error(
-                &self.field(name),
+                &field,
                 short_value(&value),
                 format!("`{name}` in config.json is {shown}; it must be {wanted}"),
             )
@@ -61,10 +65,19 @@ impl Reader {
         );
     }
 
+    /// Whether a field is refused already: one that several ask for is wrong once.
+    fn is_refused(&self, field: &str) -> bool {
+        self.findings.iter().any(|said| said.severity == Severity::Error && said.field == field)
+    }
+
     pub(super) fn missing(&mut self, name: &str) {
+        let field = self.field(name);
+        if self.is_refused(&field) {
+            return;
+        }
         self.findings.push(
             Finding::error(
-                &self.field(name),
+                &field,
                 Value::Null,
                 format!("config.json has no `{name}`, which this architecture needs; paste the whole file"),
             )
