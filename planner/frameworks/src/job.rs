@@ -117,9 +117,7 @@ pub fn import_job(
         Err(message) => unread(message),
     };
     match recognised {
-        Recognised::Megatron => {
-            megatron_lm::import_megatron_job(Arguments::of_words(words.iter().map(String::as_str)), job)
-        }
+        Recognised::Megatron => megatron_lm::import_megatron_command(words, job),
         Recognised::TorchtitanFile { .. } => titan(tree(&torchtitan::toml_tree)),
         Recognised::TorchtitanFunction { module, function, .. } => {
             titan(tree(&|text| torchtitan::python_tree(text, module, function)))
@@ -186,5 +184,22 @@ mod tests {
             None,
         );
         check("sleep 1", "unknown", None);
+    }
+
+    #[test]
+    fn a_program_of_another_model_is_refused_by_its_name() {
+        let planned = |program: &str| {
+            let line = format!(
+                "torchrun {program} --num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --vocab-size 256"
+            );
+            let launched = crate::import::unwrap(&shlex::split(&line).unwrap());
+            import_job(&launched, &recognise(&launched), None, &crate::import::testing::job(1))
+        };
+        assert!(planned("pretrain_gpt.py").file.is_some());
+        for program in ["pretrain_bert.py", "examples/multimodal/train.py"] {
+            let found = planned(program);
+            assert_eq!(found.file, None, "{program}");
+            assert!(found.findings[0].message.starts_with(program), "{:?}", found.findings);
+        }
     }
 }

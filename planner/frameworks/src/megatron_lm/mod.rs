@@ -6,6 +6,7 @@ mod body;
 mod gaps;
 mod known;
 pub(crate) mod log;
+mod program;
 mod read;
 mod rows;
 mod since;
@@ -15,6 +16,6 @@ mod tests;
 #[cfg(test)]
 pub(crate) use body::arguments;
 pub(crate) use body::{REPAIR, SAVED_STEPS, payload};
-pub use read::import_megatron_job;
+pub use read::{import_megatron_command, import_megatron_job};
 pub(crate) use rows::effect_of;
 pub use rows::table;

@@ -11,13 +11,26 @@ use crate::Kind;
 use crate::import::write::{Notes, finish};
 use crate::import::{Arguments, Imported, Job};
 use crate::kind::Options;
+use crate::megatron_lm::program;
 use crate::row::{OTHER_STYLE, is_style};
 use planner::finding::Finding;
 use planner::software::Product;
 
+/// Whose settings are read.
+const RULE: &str = "arguments of Megatron-LM";
+
+/// The plan of a Megatron-LM command: its program and the program's options.
+pub fn import_megatron_command(words: &[String], job: &Job<'_>) -> Imported {
+    let program = words.first().map_or("", String::as_str);
+    if let Some(why) = program::refused(program) {
+        return finish(Err(format!("{program}: {why}")), Notes::new(RULE));
+    }
+    import_megatron_job(Arguments::of_words(words.iter().map(String::as_str)), job)
+}
+
 /// The plan of a Megatron-LM job.
 pub fn import_megatron_job(arguments: Arguments, job: &Job<'_>) -> Imported {
-    let mut notes = Notes::new("arguments of Megatron-LM");
+    let mut notes = Notes::new(RULE);
     let plan = plan(&arguments, job, &mut notes);
     let mut imported = finish(plan, notes);
     // Of a command line that could not be read nothing was understood.
