@@ -199,12 +199,14 @@ fn automodel_file(plan: &Plan) -> String {
     format!("model:\n  pretrained_model_name_or_path: {}\n", preset(plan))
 }
 
-/// A recipe of Megatron Bridge of a plan's model, one after the other; the last is none that is known.
+/// A recipe of Megatron Bridge that trains all of a plan's model, one after the other; the last is none that is known.
 fn bridge_recipe(plan: &Plan, number: u64) -> String {
     let known: Value = serde_json::from_str(bridge::RECIPES).expect("recipes");
     let names = known["recipes"].as_object().expect("recipes by name").keys();
-    let mut names: Vec<String> =
-        names.filter(|name| bridge::preset_of(name) == Some(preset(plan))).cloned().collect();
+    let mut names: Vec<String> = names
+        .filter(|name| bridge::preset_of(name) == Some(preset(plan)) && !name.contains("_peft_"))
+        .cloned()
+        .collect();
     names.push(format!("{}_my_config", preset(plan).replace(['-', '.'], "_")));
     names.swap_remove(number as usize % names.len())
 }

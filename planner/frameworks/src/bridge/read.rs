@@ -23,6 +23,9 @@ fn plan(words: &[String], job: &Job<'_>, notes: &mut Notes) -> Result<Value, Str
         joined.or(apart)
     };
     let recipe = after("--recipe").ok_or("no recipe is named; name a plan with --plan FILE")?;
+    if let Some(word) = adapters(words, &recipe, &after) {
+        return Err(format!("adapters (`{word}`) are not planned"));
+    }
     let preset = preset_of(&recipe).ok_or_else(|| {
         format!("the model of recipe {recipe} is not in the catalogue; name a plan with --plan FILE")
     })?;
@@ -61,6 +64,35 @@ fn plan(words: &[String], job: &Job<'_>, notes: &mut Notes) -> Result<Value, Str
         optimizer.retain(|name, _| !name.ends_with("_dtype"));
     }
     Ok(plan)
+}
+
+/// Ways to train a part of the weights beside a model, as recipes and options name them.
+const ADAPTERS: [&str; 4] = ["peft", "lora", "qlora", "dora"];
+/// Options that say how a model is trained.
+const WAYS: [&str; 5] = ["--mode", "--peft", "--peft-scheme", "--peft_scheme", "--task"];
+
+/// The word that asks for adapters: in a recipe's name, in an option, or an override of the recipe's `peft` section. Of
+/// overrides that put one in its place the last counts.
+fn adapters(words: &[String], recipe: &str, after: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let overrides = || words.iter().map(|word| word.trim_start_matches(['+', '~']));
+    let is_none = |value: &str| [NULL, "none", "false", ""].contains(&value.to_ascii_lowercase().as_str());
+    if let Some(value) = overrides().rev().find_map(|word| word.strip_prefix("peft=")) {
+        return (!is_none(&value_of_hydra(value))).then(|| format!("peft={value}"));
+    }
+    let is_adapter = |text: &str| {
+        text.split(|letter: char| !letter.is_ascii_alphanumeric())
+            .any(|word| ADAPTERS.iter().any(|known| known.eq_ignore_ascii_case(word)))
+    };
+    let of_option = |name: &&str| {
+        let value = after(name)?;
+        let asks = if name.starts_with("--peft") { !is_none(&value) } else { is_adapter(&value) };
+        asks.then(|| format!("{name} {value}"))
+    };
+    let of_section = || overrides().find(|word| word.starts_with("peft.")).map(str::to_owned);
+    is_adapter(recipe)
+        .then(|| recipe.to_owned())
+        .or_else(|| WAYS.iter().find_map(of_option))
+        .or_else(of_section)
 }
 
 /// A value as Hydra's grammar takes it: quotes are no part of it, and true, false and null are so in any case.
@@ -176,6 +208,15 @@ mod tests {
             assert!(found, "{:?}", imported.findings);
         };
         said("run_recipe.py", "no recipe is named");
+        let sft = "run_recipe.py --recipe llama3_8b_sft_config";
+        for adapters in ["--mode lora", "--peft dora", "peft=lora", "peft.target=a.b.LoRA", "++peft.dim=8"] {
+            said(&format!("{sft} {adapters}"), "adapters");
+        }
+        said("run_recipe.py --recipe llama3_8b_peft_1gpu_h100_bf16_config", "adapters (`llama3_8b_peft");
+        for whole in ["", "--mode sft", "peft=null", "--peft none"] {
+            let imported = import_bridge_job(&words(&format!("{sft} {whole}")), &job(1));
+            assert!(imported.file.is_some(), "{:?}", imported.findings);
+        }
         said("run_recipe.py --recipe my_model_config", "not in the catalogue");
         said("run_recipe.py --recipe llama3_8b_pretrain_config", "is not known");
         said("run_recipe.py --recipe llama3_8b_pretrain_config train.train_iters=many", "`many`");
