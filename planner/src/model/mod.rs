@@ -21,7 +21,7 @@ pub mod weights;
 pub use catalogue::{Preset, presets};
 pub(crate) use check::check_model;
 pub(crate) use fewer::with_layers;
-pub use hf::{Imported, import_hf};
+pub use hf::{Imported, import_hf, supported_model_types};
 pub use hub_name::preset_of_hub;
 pub use megatron::{Beside, import_megatron};
 pub use mixer::{

@@ -3,15 +3,18 @@
 //! Names are those of the recipes in NVIDIA-NeMo/Automodel `examples/` (commits 092af93eb7bb0fa1eb94b8f9137d834da8343304 and
 //! 0ed47dbddcf3361f3d6f2d9a4afad13cb074d1e8).
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::rows::{table, usual_chunks};
+use super::{beside, precision};
 use crate::import::settings::Settings;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
 use crate::row::{OTHER_STYLE, is_style};
 use planner::json::read_value;
-use planner::model::preset_of_hub;
+use planner::model::{preset_of_hub, supported_model_types};
 use planner::runtime::Runtime;
 use planner::software::Product;
 use planner::wire::{PlanFile, Setting};
@@ -37,18 +40,27 @@ const MOST_UNRESOLVED: usize = 16;
 
 /// The plan of a job.
 pub fn import_automodel_job(tree: Value, words: &[String], job: &Job<'_>) -> Imported {
+    let referred = beside::referred(&tree);
     let settings = Settings::new(tree, words);
     let mut notes = Notes::new("recipe of NeMo Automodel");
     for unresolved in settings.unresolved(&SECTIONS).take(MOST_UNRESOLVED) {
         notes.warn(&unresolved.path, &unresolved.text, &format!("it is left out: {}", unresolved.why));
     }
-    let plan = plan(&settings, job, &mut notes);
+    let plan = plan(&settings, &referred, job, &mut notes);
     finish(plan, notes)
 }
 
-fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, String> {
+fn plan(
+    settings: &Settings,
+    referred: &BTreeSet<String>,
+    job: &Job<'_>,
+    notes: &mut Notes,
+) -> Result<Value, String> {
     if settings.value("peft").is_some_and(|value| !value.is_null()) {
         return Err("adapters (the `peft` section) are not planned".to_owned());
+    }
+    if let Some(why) = beside::refused(settings) {
+        return Err(why);
     }
     let target = settings
         .first(&["distributed.strategy", "distributed._target_"])
@@ -65,7 +77,10 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
         "training": {"seq_len": tokens(settings, notes)?},
         "software": {"framework": Product::Automodel.name()},
     });
-    table(runtime).read(&|option| settings.text(option), &mut plan)?;
+    // The type that a model is made in is `auto` where nothing says another (`_transformers/auto_model.py`).
+    let said = |option: &str| settings.text(option).filter(|word| !(is_model_type(option) && word == "auto"));
+    table(runtime).read(&said, &mut plan)?;
+    seed(settings, &mut plan, notes);
     // An older section of the pipeline's settings, and an older place of checkpointing.
     let stages = settings.size("distributed.pp_size")?.unwrap_or(1);
     if let Some(batch) = settings.size("autopipeline.pp_microbatch_size")?.filter(|_| stages > 1) {
@@ -124,7 +139,41 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
         }
     }
     falls(settings, &mut plan, notes)?;
+    beside::tell(settings, runtime, referred, notes);
+    precision::eight_bits(settings, runtime, &mut plan, notes);
+    precision::state(settings, runtime, &mut plan, notes);
+    if settings.flag("compile.enabled") {
+        match runtime {
+            Runtime::Fsdp2 => plan["layout"]["fsdp"]["compile"] = true.into(),
+            _ => notes.warn(
+                "layout.fsdp.compile",
+                "compile",
+                "no plan of Megatron-FSDP has it; it is left out",
+            ),
+        }
+    }
     Ok(plan)
+}
+
+/// Whether an option is the type of a model's parameters.
+fn is_model_type(option: &str) -> bool {
+    ["model.dtype", "model.torch_dtype"].contains(&option)
+}
+
+/// The seed where a recipe says none (`recipes/llm/train_ft.py`, as all versions have it).
+const USUAL_SEED: u64 = 42;
+
+/// The seed of a recipe without `seed`. Many recipes have one in a section `rng`, which no version reads.
+fn seed(settings: &Settings, plan: &mut Value, notes: &mut Notes) {
+    if !plan["run"]["seed"].is_null() {
+        return;
+    }
+    plan["run"]["seed"] = USUAL_SEED.into();
+    if let Some(seed) = settings.text("rng.seed").filter(|seed| *seed != USUAL_SEED.to_string()) {
+        let message =
+            format!("Automodel reads `seed` alone, and trains with {USUAL_SEED} where it is absent");
+        notes.warn("run.seed", &format!("rng.seed {seed}"), &message);
+    }
 }
 
 /// How tokens are sent to experts, and whether the router is forced to balance (`model.backend`, `components/models/common/utils.py`).
@@ -206,7 +255,7 @@ fn model(settings: &Settings) -> Result<Value, String> {
     // A configuration class of transformers with its fields, such as transformers.GPT2Config.
     let config = settings.value("model.config").and_then(Value::as_object);
     let class = settings.text("model.config._target_").unwrap_or_default();
-    let kind = class.rsplit('.').next().and_then(|class| class.strip_suffix("Config"));
+    let kind = model_type(&class);
     match (config, kind) {
         (Some(config), Some(kind)) => {
             let mut fields: Map<String, Value> = config
@@ -214,7 +263,7 @@ fn model(settings: &Settings) -> Result<Value, String> {
                 .filter(|(name, _)| *name != "_target_")
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect();
-            fields.insert("model_type".to_owned(), kind.to_ascii_lowercase().into());
+            fields.insert("model_type".to_owned(), kind.into());
             Ok(json!({"hf_config": fields}))
         }
         _ if is_recipe(settings) => {
@@ -227,6 +276,20 @@ fn model(settings: &Settings) -> Result<Value, String> {
     }
 }
 
+/// The `model_type` of a configuration's class: the known one with its name, or the folder of models that it stands in.
+fn model_type(class: &str) -> Option<String> {
+    let bare = |word: &str| word.replace(['_', '-'], "").to_ascii_lowercase();
+    let name = bare(class.rsplit('.').next()?.strip_suffix("Config")?);
+    let known = supported_model_types().iter().find(|known| bare(known) == name);
+    let mut folders = class.split('.').skip_while(|word| *word != "models");
+    Some(match (known, folders.nth(1)) {
+        (Some(known), _) => (*known).to_owned(),
+        // A class right in the folder of models has none of its own.
+        (None, Some(folder)) if !folder.ends_with("Config") => folder.to_owned(),
+        (None, _) => name,
+    })
+}
+
 /// Whether a file without a model has Automodel's sections: other programs have YAML files, too.
 fn is_recipe(settings: &Settings) -> bool {
     settings.value("step_scheduler").is_some() || settings.text("model._target_").is_some()
@@ -235,9 +298,14 @@ fn is_recipe(settings: &Settings) -> bool {
 fn tokens(settings: &Settings, notes: &mut Notes) -> Result<u64, String> {
     for path in [
         "packed_sequence.packed_sequence_size",
+        // Packs of images and text, and what they are padded to (`components/datasets/vlm/`).
+        "packed_sequence.collate_max_length",
+        "packed_sequence.pack_size",
         "dataset.seq_len",
         "dataset.seq_length",
         "dataset.max_length",
+        "packed_sequence.max_length",
+        "dataloader.collate_fn.max_length",
     ] {
         if let Some(tokens) = settings.size(path)? {
             return Ok(tokens);
@@ -255,36 +323,9 @@ fn tokens(settings: &Settings, notes: &mut Notes) -> Result<u64, String> {
 mod tests {
     use planner::Plan;
 
+    use super::super::testing::{RECIPE, import, planned, says};
     use super::*;
-    use crate::import::testing::{is_planned, job, words};
-    use crate::import::yaml;
-
-    const RECIPE: &str = "
-step_scheduler:
-  global_batch_size: 128
-  local_batch_size: 4
-model:
-  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
-  pretrained_model_name_or_path: meta-llama/Llama-3.1-70B
-  torch_dtype: float32
-distributed:
-  strategy: fsdp2
-  dp_size: none
-  tp_size: 4
-  sequence_parallel: false
-  activation_checkpointing: true
-  mp_policy:
-    reduce_dtype: float32
-packed_sequence:
-  packed_sequence_size: 4096
-optimizer:
-  _target_: torch.optim.AdamW
-  betas: [0.9, 0.95]
-";
-
-    fn import(recipe: &str, options: &str) -> Imported {
-        import_automodel_job(yaml::read(recipe).unwrap(), &words(options), &job(4))
-    }
+    use crate::import::testing::is_planned;
 
     #[track_caller]
     fn check(options: &str, path: &str, expected: Value) {
@@ -307,6 +348,7 @@ optimizer:
             json!("megatron_fsdp"),
         );
         check("--model.pretrained_model_name_or_path Qwen/Qwen3-8B", "/model/preset", json!("qwen3-8b"));
+        check("--compile.enabled true", "/layout/fsdp/compile", json!(true));
     }
 
     #[test]
@@ -368,14 +410,7 @@ checkpoint:
 
     #[test]
     fn what_is_not_planned_is_said() {
-        let said = |recipe: &str, options: &str, expected: &str| {
-            let imported = import(recipe, options);
-            assert!(
-                imported.findings.iter().any(|finding| finding.message.contains(expected)),
-                "{:?}",
-                imported.findings
-            );
-        };
+        let said = |recipe: &str, options: &str, expected: &str| says(&import(recipe, options), expected);
         said(&format!("{RECIPE}\npeft:\n  dim: 8"), "", "adapters");
         said(RECIPE, "--model.pretrained_model_name_or_path some/thing", "some/thing");
         said(RECIPE, "--packed_sequence.packed_sequence_size 0", "4096 tokens are assumed");
@@ -437,6 +472,35 @@ checkpoint:
             is_planned(import(&recipe, ""), "/run/lr", &json!(lr));
             is_planned(import(&recipe, ""), "/run/weight_decay", &json!(decay));
         }
+    }
+
+    #[test]
+    fn a_class_of_a_configuration_has_the_type_that_its_name_says() {
+        for (class, expected) in [
+            ("transformers.GPT2Config", "gpt2"),
+            ("transformers.models.qwen3_moe.configuration_qwen3_moe.Qwen3MoeConfig", "qwen3_moe"),
+            ("transformers.Glm4MoeLiteConfig", "glm4_moe_lite"),
+            ("nemo_automodel.components.models.deepseek_v4.config.DeepseekV4Config", "deepseek_v4"),
+            ("transformers.models.some_thing.configuration_some_thing.SomeThingConfig", "some_thing"),
+            ("transformers.models.SomeConfig", "some"),
+        ] {
+            assert_eq!(model_type(class).as_deref(), Some(expected), "{class}");
+        }
+        assert_eq!(model_type("transformers.AutoConfig.from_pretrained"), None);
+    }
+
+    #[test]
+    fn a_type_that_is_found_by_itself_is_as_if_left_out() {
+        let recipe = RECIPE.replace("torch_dtype: float32", "torch_dtype: auto");
+        assert_eq!(planned(import(&recipe, ""), "/layout/fsdp/sharded_dtype"), Value::Null);
+    }
+
+    #[test]
+    fn a_seed_is_what_automodel_reads() {
+        let recipe = format!("{RECIPE}\nrng: {{seed: 1111}}\n");
+        is_planned(import(&recipe, ""), "/run/seed", &json!(42));
+        says(&import(&recipe, ""), "rng.seed 1111");
+        is_planned(import(&recipe, "--seed 7"), "/run/seed", &json!(7));
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl Settings {
         paths.iter().find_map(|path| self.text(path))
     }
 
+    /// The tree, without what the command line puts above it.
+    pub(crate) fn tree(&self) -> &Value {
+        &self.tree
+    }
+
     /// What the tree has at a path.
     pub(crate) fn value(&self, path: &str) -> Option<&Value> {
         path.split('.').try_fold(&self.tree, |tree, name| tree.get(name))

@@ -110,7 +110,7 @@ const KNOWN: &[(&str, Read, &str)] = &[
 ];
 
 /// The `model_type`s that `import_hf` knows, sorted.
-pub(crate) fn supported_model_types() -> &'static [&'static str] {
+pub fn supported_model_types() -> &'static [&'static str] {
     static NAMES: std::sync::OnceLock<Vec<&'static str>> = std::sync::OnceLock::new();
     NAMES.get_or_init(|| {
         let table = families::names().filter(|name| families::refused(name).is_none());
