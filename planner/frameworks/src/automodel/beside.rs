@@ -198,10 +198,17 @@ pub(super) fn referred(tree: &Value) -> BTreeSet<String> {
 pub(super) fn tell(settings: &Settings, runtime: Runtime, referred: &BTreeSet<String>, notes: &mut Notes) {
     let model = settings.text("model._target_").unwrap_or_default();
     let recipe = settings.first(&["recipe._target_", "recipe"]).unwrap_or_default();
-    if READ_MORE.iter().any(|part| names(&model, part)) || names(&recipe, "ForVLM") {
+    let reads_more = READ_MORE.iter().any(|part| names(&model, part)) || names(&recipe, "ForVLM");
+    if reads_more {
         let class = if model.is_empty() { &recipe } else { &model };
-        let message = "the language model alone is planned, all of it trained: towers of images and sound, their activations, and what the recipe freezes are not counted";
-        notes.warn("model", class, message);
+        let frozen = match frozen(settings).as_slice() {
+            [] => String::new(),
+            names => format!(", and what freeze_config leaves untrained ({})", names.join(", ")),
+        };
+        let message = format!(
+            "the language model alone is planned, all of it trained: towers of images and sound are not counted{frozen}"
+        );
+        notes.warn("model", class, &message);
     }
     let named = settings.value("model.config").is_some_and(|config| {
         ["pretrained_model_name_or_path", "name_or_path"].iter().any(|name| config.get(*name).is_some())
@@ -214,6 +221,7 @@ pub(super) fn tell(settings: &Settings, runtime: Runtime, referred: &BTreeSet<St
     }
     // A configuration's class takes all its fields.
     unread.retain(|(path, _)| named || !path.starts_with("model.config."));
+    unread.retain(|(path, _)| !reads_more || !is_below(path, "freeze_config"));
     for (path, value) in unread.iter().take(MOST_TOLD) {
         let why = TOLD.iter().find(|(key, _)| is_below(path, key)).map_or(LEFT_OUT, |(_, why)| why);
         notes.warn("arguments", &format!("{path} {value}"), why);
@@ -221,6 +229,15 @@ pub(super) fn tell(settings: &Settings, runtime: Runtime, referred: &BTreeSet<St
     if let Some(more) = unread.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
         notes.warn("arguments", &format!("{more} keys more"), LEFT_OUT);
     }
+}
+
+/// What a recipe does not train.
+fn frozen(settings: &Settings) -> Vec<&str> {
+    let section = settings.value("freeze_config").and_then(Value::as_object).into_iter().flatten();
+    section
+        .filter(|(name, _)| settings.flag(&format!("freeze_config.{name}")))
+        .map(|(name, _)| name.strip_prefix("freeze_").unwrap_or(name))
+        .collect()
 }
 
 fn is_below(path: &str, key: &str) -> bool {
@@ -310,7 +327,11 @@ mod tests {
         let recipe =
             format!("{recipe}\nfreeze_config: {{freeze_vision_tower: true, freeze_language_model: false}}\n");
         says(&import(&recipe, ""), "the language model alone is planned");
-        says(&import(&recipe, ""), "freeze_config.freeze_vision_tower true");
+        says(&import(&recipe, ""), "leaves untrained (vision_tower)");
+        says(
+            &import(&recipe.replace("ImageTextToText", "CausalLM"), ""),
+            "freeze_config.freeze_vision_tower true",
+        );
         let packed = recipe.replace("packed_sequence_size: 4096", "pack_size: 2048\n  max_length: 1024");
         assert_eq!(planned(import(&packed, ""), "/training/seq_len"), json!(2048));
         let padded = packed.replace("max_length: 1024", "collate_max_length: 2560");

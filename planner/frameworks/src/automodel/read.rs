@@ -68,6 +68,11 @@ fn plan(
         .to_ascii_lowercase();
     let megatron_fsdp = target.contains("megatron") || target.contains("nvfsdp");
     let runtime = if megatron_fsdp { Runtime::MegatronFsdp } else { Runtime::Fsdp2 };
+    if target.rsplit('.').next().is_some_and(|class| class.starts_with("ddp")) {
+        let message =
+            "every GPU holds the whole model, which no plan of Automodel has; FSDP2 is taken for it";
+        notes.warn("runtime", &target, message);
+    }
     let model = model(settings)?;
     let mut plan = json!({
         "version": 1,
@@ -415,6 +420,7 @@ checkpoint:
         said(RECIPE, "--model.pretrained_model_name_or_path some/thing", "some/thing");
         said(RECIPE, "--packed_sequence.packed_sequence_size 0", "4096 tokens are assumed");
         said("step_scheduler: {}", "", "names no model");
+        said(RECIPE, "--distributed.strategy ddp", "FSDP2 is taken for it");
         for other in [
             "a: 1",
             "model: {num_layers: 32, hidden_size: 4096}",
