@@ -93,11 +93,10 @@ const SILENT: &[&str] = &[
     "dataset",
     "datasets",
     "dist_env",
-    "distributed._target_",
     "distributed.dp_size",
     "distributed.moe.wrap_outer_model",
+    "distributed.mp_policy.cast_forward_inputs",
     "distributed.patch_is_packed_sequence",
-    "distributed.pipeline._target_",
     "distributed.pipeline.dtype",
     "distributed.pipeline.patch_causal_lm_model",
     "distributed.pipeline.patch_inner_model",
@@ -108,9 +107,7 @@ const SILENT: &[&str] = &[
     "loss_fn",
     "lr_scheduler",
     "mlflow",
-    "model._target_",
     "model.attn_implementation",
-    "model.backend._target_",
     "model.backend.attn",
     "model.backend.dispatcher",
     "model.backend.dispatcher_num_sms",
@@ -126,7 +123,6 @@ const SILENT: &[&str] = &[
     "model.backend.te_fp8",
     "model.cache_dir",
     "model.config._attn_implementation",
-    "model.config._target_",
     "model.config.architectures",
     "model.config.name_or_path",
     "model.config.pretrained_model_name_or_path",
@@ -144,7 +140,6 @@ const SILENT: &[&str] = &[
     "model.use_sdpa_patching",
     "moe_metrics",
     "nvtx",
-    "optimizer._target_",
     "optimizer.adam_w_mode",
     "optimizer.bias_correction",
     "optimizer.compress_state_dict",
@@ -158,7 +153,6 @@ const SILENT: &[&str] = &[
     "optimizer.store_param_remainders",
     "output",
     "packed_sequence",
-    "parallelizer._target_",
     "parallelizer.activation_checkpointing",
     "peft",
     "prewarm",
@@ -247,7 +241,8 @@ fn is_below(path: &str, key: &str) -> bool {
 /// Puts the keys that nothing reads into `unread`, one for a section of which nothing is read.
 fn leaves(path: String, value: &Value, runtime: Runtime, unread: &mut Vec<(String, String)>) {
     let mut read = table(runtime).rows().map(|row| row.option).chain(SILENT.iter().copied());
-    if is_off(value) || read.any(|known| is_below(&path, known)) {
+    // Classes are what their sections are of, and are read where they say something.
+    if path.ends_with("._target_") || is_off(value) || read.any(|known| is_below(&path, known)) {
         return;
     }
     let inside = |known: &str| known.strip_prefix(&path).is_some_and(|rest| rest.starts_with('.'));

@@ -94,6 +94,10 @@ fn plan(
     if settings.flag("parallelizer.activation_checkpointing") && plan["training"]["recompute"].is_null() {
         plan["training"]["recompute"] = json!({"granularity": "full", "method": "uniform", "num_layers": 1});
     }
+    if !megatron_fsdp && plan["training"]["recompute"]["granularity"].is_null() {
+        // Automodel's own file for the model may recompute, and this one does not.
+        plan["training"]["recompute"] = json!({"granularity": "none"});
+    }
     let axis = |name: &str| -> Result<u64, String> {
         Ok(settings.size(&format!("distributed.{name}"))?.unwrap_or(1))
     };
@@ -147,17 +151,23 @@ fn plan(
     beside::tell(settings, runtime, referred, notes);
     precision::eight_bits(settings, runtime, &mut plan, notes);
     precision::state(settings, runtime, &mut plan, notes);
-    if settings.flag("compile.enabled") {
-        match runtime {
-            Runtime::Fsdp2 => plan["layout"]["fsdp"]["compile"] = true.into(),
-            _ => notes.warn(
-                "layout.fsdp.compile",
-                "compile",
-                "no plan of Megatron-FSDP has it; it is left out",
-            ),
-        }
-    }
+    compiles(settings, runtime, &mut plan, notes);
     Ok(plan)
+}
+
+/// Whether layers are compiled: the whole model's section and the layers' switch. A job's file says all that it does: where it has neither,
+/// nothing is compiled, whatever Automodel's own file for the model has.
+fn compiles(settings: &Settings, runtime: Runtime, plan: &mut Value, notes: &mut Notes) {
+    let whole = settings.flag("compile.enabled");
+    match runtime {
+        Runtime::Fsdp2 => {
+            plan["layout"]["fsdp"]["compile"] = (whole || settings.flag("distributed.enable_compile")).into();
+        }
+        _ if whole => {
+            notes.warn("layout.fsdp.compile", "compile", "no plan of Megatron-FSDP has it; it is left out")
+        }
+        _ => {}
+    }
 }
 
 /// Whether an option is the type of a model's parameters.
@@ -353,7 +363,11 @@ mod tests {
             json!("megatron_fsdp"),
         );
         check("--model.pretrained_model_name_or_path Qwen/Qwen3-8B", "/model/preset", json!("qwen3-8b"));
+        check("", "/layout/fsdp/compile", json!(false));
         check("--compile.enabled true", "/layout/fsdp/compile", json!(true));
+        check("--distributed.enable_compile true", "/layout/fsdp/compile", json!(true));
+        let without = RECIPE.replace("  activation_checkpointing: true\n", "");
+        is_planned(import(&without, ""), "/training/recompute/granularity", &json!("none"));
     }
 
     #[test]
