@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::numbers::size;
 use super::{input, search::find, weights};
 use crate::report::{Failure, notice};
-use crate::wrap::in_script;
+use crate::wrap::{Training, in_script};
 
 /// What a plan is made of
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -344,27 +344,29 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
     let of_words = |words: &[&str]| {
         let launched = import::unwrap(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
         let recognised = frameworks::recognise(&launched);
-        (recognised != Recognised::Unknown).then_some((launched, recognised, Some(text.clone())))
+        let known = recognised != Recognised::Unknown;
+        known.then_some(Training { launched, recognised, gpus_per_node: None, remarks: Vec::new() })
     };
-    let found = match extension {
-        "toml" => of_words(&["torchrun", "-m", "torchtitan.train", "--job.config_file", &name]),
-        "yaml" | "yml" => of_words(&["automodel", &name]),
-        _ => match in_script(&text) {
-            Some((launched, recognised)) => {
-                let config = recognised.config().map(|config| beside(&path, config)).transpose()?;
-                Some((launched, recognised, config))
-            }
-            None => None,
-        },
+    let (training, config) = match extension {
+        "toml" => (of_words(&["torchrun", "-m", "torchtitan.train", "--job.config_file", &name]), Some(text)),
+        "yaml" | "yml" => (of_words(&["automodel", &name]), Some(text)),
+        _ => {
+            let training = in_script(&text);
+            let config = training.as_ref().and_then(|training| training.recognised.config());
+            let config = config.map(|config| beside(&path, config)).transpose()?;
+            (training, config)
+        }
     };
     let gpu = source.gpu.clone().unwrap_or_default();
-    let job = Job {
-        gpu: &gpu,
-        nodes: source.nodes.unwrap_or(1),
-        gpus_per_node: source.gpus_per_node.unwrap_or(8),
-        environment: &[],
-    };
-    if let Some((launched, recognised, config)) = found {
+    if let Some(Training { launched, recognised, gpus_per_node, remarks }) = training {
+        let asked = (
+            launched.nodes,
+            gpus_per_node.or(launched.processes_per_node.filter(|&processes| processes > 1)),
+        );
+        let nodes = source.nodes.or(asked.0).unwrap_or(1);
+        let gpus_per_node = source.gpus_per_node.or(asked.1).unwrap_or(8);
+        let job = Job { gpu: &gpu, nodes, gpus_per_node, environment: &[] };
+        remarks.iter().for_each(|remark| notice(&format!("{name}: {remark}")));
         let imported = frameworks::import_job(&launched, &recognised, config.as_deref(), &job);
         let Some(mut file) = imported.file else { return Err(Failure::Findings(imported.findings).into()) };
         for finding in &imported.findings {
@@ -372,6 +374,12 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
         }
         if !imported.unknown.is_empty() {
             notice(&format!("{name}: options that nothing here knows: {}", imported.unknown.join(", ")));
+        }
+        if asked.0.is_some() && source.nodes.is_none() || asked.1.is_some() && source.gpus_per_node.is_none()
+        {
+            notice(&format!(
+                "{name}: planned for the {nodes} nodes of {gpus_per_node} GPUs that it starts on; --nodes and --gpus-per-node say others"
+            ));
         }
         notice(&format!(
             "{name}: its model and how it is trained are taken; parallelism, micro batch and recomputation are chosen anew. \

@@ -39,7 +39,7 @@ use recorder::{Message, QUEUE, Recorded, Recorder, Stream, Tap};
 use signals::{Signals, Witness};
 
 pub use child::{BECOME, turn_into_command};
-pub use plan::in_script;
+pub use plan::{Training, in_script};
 pub use signals::{WITNESS, witness};
 
 /// Name of the command that goes on passing output when the watched command has ended and something that it started has

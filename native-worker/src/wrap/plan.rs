@@ -12,6 +12,8 @@ use planner::wire::{PlanFile, PlanOrigin};
 
 use super::place::Variables;
 
+/// Variables of a script that are named.
+const MOST_NAMED: usize = 8;
 /// The largest configuration that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -46,7 +48,7 @@ pub fn find(
     variables: &Variables,
     machine: &Machine,
 ) -> Found {
-    let (launched, recognised) = training(import::unwrap(words));
+    let Training { launched, recognised, gpus_per_node, remarks } = training(import::unwrap(words));
     let framework = recognised.framework().to_owned();
     if let Some(read) = read {
         return match read {
@@ -63,41 +65,80 @@ pub fn find(
             }
         };
     }
-    recover(&launched, &recognised, variables, machine)
+    // Where nothing says it nearer to the command, what the script asks for counts.
+    let asked = Machine { gpus: gpus_per_node.unwrap_or(machine.gpus), ..machine.clone() };
+    let mut found = recover(&launched, &recognised, variables, &asked);
+    found.remarks.splice(..0, remarks);
+    found
+}
+
+/// The training that a command or a script starts.
+pub struct Training {
+    /// The program, and on how many processes it runs.
+    pub launched: Launched,
+    /// What it is.
+    pub recognised: Recognised,
+    /// GPUs of a node that a script asks Slurm for.
+    pub gpus_per_node: Option<u64>,
+    /// What to know about how a script was read, as sentences.
+    pub remarks: Vec<String>,
 }
 
 /// What trains: the program that is started, or where that is a shell script the first training that the script starts.
-fn training(launched: Launched) -> (Launched, Recognised) {
+fn training(launched: Launched) -> Training {
     let recognised = frameworks::recognise(&launched);
+    let alone = |launched| Training {
+        launched,
+        recognised: recognised.clone(),
+        gpus_per_node: None,
+        remarks: Vec::new(),
+    };
     if recognised != Recognised::Unknown {
-        return (launched, recognised);
+        return alone(launched);
     }
     let name = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
     let is_shell = |word: &&String| matches!(name(word).as_str(), "bash" | "sh" | "dash" | "zsh");
     let mut words = launched.words.iter().skip_while(|word| is_shell(word) || word.starts_with('-'));
     let text = words.next().and_then(|path| read(Path::new(path)).ok());
     match text.as_deref().and_then(in_script) {
-        Some((inner, recognised)) => {
+        Some(Training { launched: inner, recognised, gpus_per_node, remarks }) => {
             let environment = [launched.environment, inner.environment].concat();
             let nodes = launched.nodes.or(inner.nodes);
             let processes_per_node = launched.processes_per_node.or(inner.processes_per_node);
-            (Launched { nodes, processes_per_node, environment, ..inner }, recognised)
+            let launched = Launched { nodes, processes_per_node, environment, ..inner };
+            Training { launched, recognised, gpus_per_node, remarks }
         }
-        None => (launched, recognised),
+        None => alone(launched),
     }
 }
 
 /// The first training that a shell script starts, where anything here knows one of its commands. What its launcher does not say of nodes and
 /// processes is what the script asks Slurm for.
-pub fn in_script(text: &str) -> Option<(Launched, Recognised)> {
+pub fn in_script(text: &str) -> Option<Training> {
     let script = batch::lint::commands(text.as_bytes());
-    script.calls.iter().find_map(|words| {
+    let (launched, recognised) = script.calls.iter().find_map(|words| {
         let launched = import::unwrap(words);
         let recognised = frameworks::recognise(&launched);
-        let (nodes, tasks) = (launched.nodes.or(script.nodes), script.tasks_per_node);
-        let processes_per_node = launched.processes_per_node.or(tasks);
-        (recognised != Recognised::Unknown)
-            .then_some((Launched { nodes, processes_per_node, ..launched }, recognised))
+        (recognised != Recognised::Unknown).then_some((launched, recognised))
+    })?;
+    let nodes = launched.nodes.or(script.nodes);
+    let processes_per_node = launched.processes_per_node.or(script.tasks_per_node);
+    let remark = |names: &[String], said: &str| {
+        let shown: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("${name}")).collect();
+        let more = names.len().saturating_sub(MOST_NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!names.is_empty()).then(|| format!("{}{more}: {said}", shown.join(", ")))
+    };
+    let unset = remark(&script.unset, "the script is read as if nobody sets them");
+    let open = remark(
+        &script.open,
+        "only a run of the script knows whether their values are replaced, so the last ones are taken; look whether the plan is the job",
+    );
+    Some(Training {
+        launched: Launched { nodes, processes_per_node, ..launched },
+        recognised,
+        gpus_per_node: script.gpus_per_node,
+        remarks: unset.into_iter().chain(open).collect(),
     })
 }
 

@@ -247,6 +247,12 @@ fn why(objective: Objective, next: Option<&Value>, costs: Option<f64>, looked_at
         (Some(next), Some(costs)) if costs >= 0.0 => {
             format!("{} takes {:.1} % longer at best", word(next), 100.0 * costs)
         }
+        // Simulated for this sentence alone: by the closed form it was not among the best.
+        (Some(next), Some(costs)) if costs < -ALIKE && objective == Objective::Fastest => format!(
+            "a plan with {} is {:.1} % faster at best by the simulation, which the closed form did not tell; say it and choose again",
+            word(next),
+            -100.0 * costs
+        ),
         (Some(next), Some(costs)) if costs < -ALIKE => format!(
             "{} is {:.1} % faster at best, but the objective is {}",
             word(next),

@@ -1,6 +1,6 @@
 //! What is known of a script after it was walked.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::options::Given;
 use super::syntax::RedirectKind;
@@ -193,6 +193,10 @@ pub(super) struct Facts {
     pub assigned: Vec<Assigned>,
     /// Names that get a value that is not known.
     pub unknown: HashSet<String>,
+    /// Names that a condition was decided as if they were not set.
+    pub unset: BTreeSet<String>,
+    /// Names whose values were changed where only a run knows whether they are.
+    pub open: BTreeSet<String>,
     /// Names that are exported somewhere.
     pub exported: HashSet<String>,
     /// Expansions, in order.

@@ -112,22 +112,31 @@ pub struct Commands {
     pub nodes: Option<u64>,
     /// Tasks of a node, where the script asks for a number.
     pub tasks_per_node: Option<u64>,
+    /// GPUs of a node, where the script asks for a number.
+    pub gpus_per_node: Option<u64>,
+    /// Variables that decide a branch and that nobody sets: the script was read as if it is submitted without them.
+    pub unset: Vec<String>,
+    /// Variables that get another value where only a run knows whether they do; the last one was taken.
+    pub open: Vec<String>,
 }
 
-/// Reads what a script calls.
+/// Reads what a script calls: of branches those that it takes, where the script itself decides that, and else all.
 pub fn commands(script: &[u8]) -> Commands {
     let source = beginning(script);
     let plain = plain(&source);
     let text = text::Text::script(&plain);
     let (parsed, _) = parse::parse(&text);
     let job = directives::read(&plain, &parsed.documents(), &mut notes::Notes::new(&source));
-    let facts = walk::walk(&parsed, &text, &job);
+    let facts = walk::follow(&parsed, &text, &job);
     let word = |field: &walk::Field| field.text.shown_with(|name| job.slurm_number(name));
     let words = |call: &facts::Call| call.fields.iter().map(word).collect();
     Commands {
         calls: facts.calls.iter().map(words).collect(),
         nodes: job.nodes,
         tasks_per_node: job.tasks_per_node,
+        gpus_per_node: job.gpus_per_node,
+        unset: facts.unset.into_iter().collect(),
+        open: facts.open.into_iter().collect(),
     }
 }
 

@@ -36,8 +36,10 @@ pub(super) enum Item {
     Open(Block),
     /// A block ends.
     Close,
-    /// `then`, `elif`, `else`, `do` of the innermost block, or a pattern of a `case`.
+    /// `then`, `elif`, `else`, `do` of the innermost block.
     Part(Part),
+    /// The patterns of a part of a `case`, which begins.
+    Patterns(Vec<Word>),
     /// The variable of a `for`, which its words are given to.
     For(Word),
     /// The word that a `case` looks at.
@@ -74,8 +76,6 @@ pub(super) enum Part {
     Elif,
     /// `else`.
     Else,
-    /// A pattern of a `case`.
-    Pattern,
 }
 
 /// What stands between commands.

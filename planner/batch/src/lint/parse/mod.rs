@@ -341,19 +341,24 @@ impl Parser<'_> {
         if self.bare() == b"esac" {
             return;
         }
-        items.push(Item::Part(Part::Pattern));
+        let mut patterns = Vec::new();
         loop {
             self.blanks();
             match self.peek() {
-                None | Some(b'\n') => return,
+                None | Some(b'\n') => break,
                 Some(b')') => {
                     self.at += 1;
-                    return;
+                    break;
                 }
                 Some(b'(' | b'|' | b'&' | b';' | b'<' | b'>') => self.at += 1,
-                Some(_) => self.skip_word(),
+                Some(_) => {
+                    let before = self.at;
+                    patterns.push(self.word());
+                    self.at = self.at.max(before + 1);
+                }
             }
         }
+        items.push(Item::Patterns(patterns));
     }
 
     /// `[[ ... ]]` as one command: its operators are words.

@@ -1,6 +1,7 @@
 //! Walks a script as a shell would, as far as that can be known without running it: what is assigned, what each command's
 //! words become, which commands a step's tasks run, and which strings are scripts themselves.
 
+mod decide;
 mod expand;
 mod variables;
 
@@ -13,6 +14,7 @@ use super::options;
 use super::parse::parse_at_depth;
 use super::syntax::{Assigned, Block, Item, Operator, Part, PieceKind, Script, Simple, Word};
 use super::text::Text;
+use decide::{Chain, Choice};
 
 /// Scripts inside of scripts that are read.
 const DEEPEST_BODY: u8 = 8;
@@ -93,6 +95,7 @@ struct Frame {
     is_else: bool,
     function: bool,
     behind: Option<Operator>,
+    choice: Choice,
 }
 
 /// The walker.
@@ -107,10 +110,23 @@ pub(super) struct Walker<'a> {
     pipelines: u32,
     /// The variable of the `${X:+...}` that is read.
     checked: Option<String>,
+    /// Whether branches that are not taken are passed over, rather than all walked.
+    decides: bool,
+    /// Parts that are walked of which only a run knows whether they are taken.
+    open: u32,
 }
 
-/// Walks a script that [`super::parse::parse`] read.
+/// Walks all of a script that [`super::parse::parse`] read, whatever its conditions say.
 pub(super) fn walk(script: &Script, text: &Text, job: &Job) -> Facts {
+    walk_as(script, text, job, false)
+}
+
+/// Walks what a shell would, as far as the script itself decides that.
+pub(super) fn follow(script: &Script, text: &Text, job: &Job) -> Facts {
+    walk_as(script, text, job, true)
+}
+
+fn walk_as(script: &Script, text: &Text, job: &Job, decides: bool) -> Facts {
     let mut walker = Walker {
         job,
         facts: Facts::default(),
@@ -121,6 +137,8 @@ pub(super) fn walk(script: &Script, text: &Text, job: &Job) -> Facts {
         all_exported: false,
         pipelines: 0,
         checked: None,
+        decides,
+        open: 0,
     };
     walker.script(script, text, Place::default());
     walker.facts.conclude();
@@ -164,7 +182,13 @@ impl Walker<'_> {
         let mut chained = false;
         self.pipelines += 1;
         let mut pipeline = self.pipelines;
+        // One for each block around, and for what stands in none.
+        let mut chains = vec![Chain::default()];
+        let mut cases: Vec<Option<String>> = Vec::new();
         for (index, item) in script.items.iter().enumerate() {
+            let is_passed = self.decides && frames.iter().any(|frame| frame.choice.skips);
+            let chain = chains.last().copied().unwrap_or_default();
+            let is_passed = is_passed || self.decides && chain.passes_over();
             match item {
                 Item::Open(block) => {
                     let guarded = frames.last().is_some_and(|frame| frame.guarded);
@@ -175,24 +199,83 @@ impl Walker<'_> {
                         is_else: false,
                         function,
                         behind: behind.get(index).copied().flatten(),
+                        choice: Choice { skips: is_passed, settled: is_passed, open: false },
                     });
+                    chains.push(Chain::default());
                     function = false;
                 }
-                Item::Close => drop(frames.pop()),
+                Item::Close => {
+                    let closed = frames.pop();
+                    self.open -= u32::from(closed.is_some_and(|frame| frame.choice.open));
+                    if closed.is_some_and(|frame| frame.block == Block::Case) {
+                        cases.pop();
+                    }
+                    if chains.len() > 1 {
+                        chains.pop();
+                    }
+                    if let Some(chain) = chains.last_mut()
+                        && !closed.is_some_and(|frame| frame.choice.skips)
+                    {
+                        chain.ran(None);
+                    }
+                }
                 Item::Part(part) => {
                     if let Some(frame) = frames.last_mut() {
                         frame.in_condition = *part == Part::Elif;
                         frame.is_else |= *part == Part::Else;
+                        let was_open = frame.choice.open;
+                        match part {
+                            Part::Then if frame.block == Block::If => frame.choice.begin(chain.outcome()),
+                            Part::Then => {}
+                            Part::Elif | Part::Else => frame.choice.go_on(),
+                        }
+                        self.open = self.open - u32::from(was_open) + u32::from(frame.choice.open);
+                    }
+                    if let Some(chain) = chains.last_mut() {
+                        *chain = Chain::default();
                     }
                 }
+                Item::Patterns(patterns) => {
+                    let value = cases.last().cloned().flatten();
+                    // What is walked in any case has no patterns to look at.
+                    let mut fields = Vec::new();
+                    if self.decides {
+                        fields.extend(patterns.iter().map(|word| self.whole(word, text, outer)));
+                    }
+                    let holds = self.is_case(value.as_deref(), &fields);
+                    if let Some(frame) = frames.last_mut() {
+                        frame.in_condition = false;
+                        let was_open = frame.choice.open;
+                        frame.choice.begin(holds);
+                        self.open = self.open - u32::from(was_open) + u32::from(frame.choice.open);
+                    }
+                    if let Some(chain) = chains.last_mut() {
+                        *chain = Chain::default();
+                    }
+                }
+                Item::Case(word) if self.decides => {
+                    let field = self.whole(word, text, outer);
+                    let value = self.plain(&field.text);
+                    cases.push(value);
+                    asked |= self.asks(word);
+                }
+                Item::For(_) | Item::Simple(_) if is_passed => {}
                 Item::For(word) => {
                     let name = literal(word, text);
                     self.assign_unknown(&name);
                 }
                 Item::Case(word) => asked |= self.asks(word),
                 Item::Function => function = true,
-                Item::Not => negated = true,
+                Item::Not => {
+                    negated = true;
+                    if let Some(chain) = chains.last_mut() {
+                        chain.negate();
+                    }
+                }
                 Item::Between(operator) => {
+                    if let Some(chain) = chains.last_mut() {
+                        chain.join(*operator);
+                    }
                     if *operator != Operator::Pipe {
                         self.pipelines += 1;
                         pipeline = self.pipelines;
@@ -232,7 +315,10 @@ impl Walker<'_> {
                         chained: matches!(next, Some(Operator::And)),
                         substituted: outer.substituted,
                     };
-                    let asks = self.simple(simple, text, place);
+                    let (asks, outcome) = self.simple(simple, text, place);
+                    if let Some(chain) = chains.last_mut() {
+                        chain.ran(outcome);
+                    }
                     if asks {
                         match frames.last_mut() {
                             Some(frame) if frame.in_condition => frame.guarded = true,
@@ -251,7 +337,8 @@ impl Walker<'_> {
             .any(|piece| matches!(&piece.kind, PieceKind::Variable(variable) if is_rank(&variable.name)))
     }
 
-    fn simple(&mut self, simple: &Simple, text: &Text, place: Place) -> bool {
+    /// Walks a command: whether it asks which rank this is, and what it gives as a condition, where that is known.
+    fn simple(&mut self, simple: &Simple, text: &Text, place: Place) -> (bool, Option<bool>) {
         let at = text.place(simple.start);
         let declares = simple.words.first().is_some_and(|word| {
             matches!(literal(word, text).as_str(), "export" | "declare" | "typeset" | "readonly" | "local")
@@ -317,9 +404,16 @@ impl Walker<'_> {
             options: Vec::new(),
             place,
         };
+        let outcome = match (self.decides, call.fields.is_empty()) {
+            (true, false) => {
+                self.outcome(&call.fields, text.bytes().get(simple.start..simple.end).unwrap_or_default())
+            }
+            // An assignment succeeds.
+            (decides, _) => (decides && !simple.assignments.is_empty()).then_some(true),
+        };
         self.builtin(&call);
         self.call(call);
-        asks
+        (asks, outcome)
     }
 
     /// Keeps a call, and follows what it runs.

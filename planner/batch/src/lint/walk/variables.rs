@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::super::facts::{Assigned as AssignedFact, Call, Place};
-use super::super::text::{Certainty, HoleKind, Text};
+use super::super::text::{Certainty, HOLE, HoleKind, Text};
 use super::{Field, Known, MOST_SETTINGS, Value, WORD, Walker};
 
 impl Walker<'_> {
@@ -119,6 +119,19 @@ impl Walker<'_> {
 
     pub(super) fn assign(&mut self, name: &str, value: Value, exported: bool, at: u32, place: Place) {
         let mut value = value;
+        if self.decides && self.open > 0 {
+            let known = self.shells.last().and_then(|shell| shell.variables.get(name));
+            let is_hole = matches!(&value, Value::Text(text) if text.bytes() == [HOLE]);
+            match known.map(|known| known.value.as_ref()) {
+                // What an argument would say is no reason to forget what the script says.
+                Some(Value::Text(before)) if is_hole && before.known().is_some() => return,
+                Some(Value::Text(before)) if matches!(&value, Value::Text(after) if after.bytes() != before.bytes()) =>
+                {
+                    self.facts.open.insert(name.to_owned());
+                }
+                _ => {}
+            }
+        }
         if let (Value::Text(text), true) = (&mut value, place.conditional) {
             text.certainty = Certainty::Maybe;
         }
