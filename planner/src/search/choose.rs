@@ -73,9 +73,6 @@ impl Choice {
         let settings = answer.rows.first().map(|row| &row.settings).or_else(smallest)?;
         let mut plan = settings.apply(&self.request.plan);
         plan.name.clone_from(&self.file.name);
-        if settings.nodes == self.file.cluster.nodes.unwrap_or(1) {
-            plan.cluster.failed.clone_from(&self.file.cluster.failed);
-        }
         Some(plan)
     }
 }

@@ -139,7 +139,7 @@ impl Search {
         if group == FitGroup::Fits && !is_better {
             return None;
         }
-        let (settings, (row, _)) = (self.settings(&first.candidate)?, self.closed_form_row(other)?);
+        let (settings, row) = (self.settings(&first.candidate)?, self.closed_form_row(other)?);
         let [of_first, of_other] = match (seconds, self.simulate(other).seconds) {
             (Some(first), Some(other)) => [*first, other],
             _ => [first.seconds, other.seconds],

@@ -23,19 +23,40 @@ pub(super) struct Growth {
     times: Vec<(u32, f64)>,
 }
 
+/// What the ranks that are left make of a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// They can't go on: a group has nobody left, or no batch can be shared.
+    Nobody,
+    /// The fullest of them takes so many bytes, and at most so many where that is more than anybody asks for.
+    Bytes(u64, Option<FitGroup>),
+}
+
+/// Of failed GPUs those that a cluster still has: on fewer nodes some are gone.
+pub(super) fn still_there(failed: &[FailedGpu], nodes: u64, gpus_per_node: u64) -> Vec<FailedGpu> {
+    let is_there = |one: &&FailedGpu| match **one {
+        FailedGpu::Place { node, gpu } => node < nodes && gpu < gpus_per_node,
+        FailedGpu::Rank { rank } => rank < nodes.saturating_mul(gpus_per_node),
+        // Of another layout they are another GPU, and of too small a one none; the plan says so.
+        FailedGpu::Coordinates { .. } => true,
+    };
+    failed.iter().filter(is_there).cloned().collect()
+}
+
 impl Growth {
     /// For the plans of a subspace; none where no GPU of theirs has failed.
     pub(super) fn of(request: &Request, subspace: &Subspace) -> Option<Arc<Growth>> {
-        let (said, plan) = (&request.plan.cluster, &subspace.plan);
-        let failed = said.failed.as_ref().filter(|failed| !failed.is_empty())?;
-        // On other GPUs or another number of nodes they are not those that failed.
-        if said.gpu != plan.cluster.gpu.id || said.nodes.unwrap_or(1) != plan.cluster.nodes {
+        let plan = &subspace.plan;
+        let cluster = &plan.cluster;
+        let said = request.plan.cluster.failed.as_ref()?;
+        let failed = still_there(said, cluster.nodes, cluster.gpus_per_node);
+        if failed.is_empty() {
             return None;
         }
         let world = plan.world_size();
         let times = |size: u64| {
             let mut plan = Plan::clone(plan);
-            plan.cluster.failed.clone_from(failed);
+            plan.cluster.failed.clone_from(&failed);
             let layout = &mut plan.layout;
             (layout.tp, layout.cp, layout.pp, layout.vpp) = (size, 1, 1, 1);
             (layout.dp, layout.sp) = (world / size, false);
@@ -46,20 +67,26 @@ impl Growth {
         };
         let sizes = (1..=world).filter(|size| world.is_multiple_of(*size));
         let times = sizes.filter_map(times).collect();
-        Some(Arc::new(Growth { subspace: subspace.clone(), failed: failed.clone(), times }))
+        Some(Arc::new(Growth { subspace: subspace.clone(), failed, times }))
     }
 
-    /// The group of a candidate whose healthy ranks take so many bytes; none where it does not fit, or nobody could go on.
-    pub(super) fn group(&self, candidate: &Candidate, healthy_bytes: u64, room: &Room) -> Option<FitGroup> {
-        let (_, times) = self.times.iter().find(|(size, _)| *size == candidate.tp)?;
-        if healthy_bytes as f64 * times * GROWS > room.capacity as f64 {
-            return None;
+    /// What is left of a candidate whose healthy ranks take so many bytes. Beyond `enough` nobody asks how much exactly.
+    pub(super) fn left(&self, candidate: &Candidate, healthy_bytes: u64, room: &Room, enough: u64) -> Left {
+        let Some((_, times)) = self.times.iter().find(|(size, _)| *size == candidate.tp) else {
+            return Left::Nobody;
+        };
+        let least = healthy_bytes as f64 * times * GROWS;
+        if least > room.capacity as f64 && least > enough as f64 {
+            return Left::Bytes(least as u64, None);
         }
-        let mut plan = self.subspace.plan_of(candidate)?;
+        let Some(mut plan) = self.subspace.plan_of(candidate) else { return Left::Nobody };
         plan.cluster.failed.clone_from(&self.failed);
-        plan.nonuniform = plan_failures(&plan).ok()?;
+        match plan_failures(&plan) {
+            Ok(nonuniform) => plan.nonuniform = nonuniform,
+            Err(_) => return Left::Nobody,
+        }
         let memory = memory::answer(&plan);
-        room.group(memory.peak_bytes, || memory.interval_bytes[1])
+        Left::Bytes(memory.peak_bytes, room.group(memory.peak_bytes, || memory.interval_bytes[1]))
     }
 }
 
@@ -69,7 +96,7 @@ pub(super) fn note(request: &Request) -> Option<String> {
     (count > 0).then(|| {
         let gpus = if count == 1 { "GPU has failed" } else { "GPUs have failed" };
         format!(
-            "{count} {gpus}: plans fit where the ranks that are left have room for what the others held; steps and peaks of rows are those of the healthy cluster"
+            "{count} {gpus}: plans fit where the ranks that are left have room for what the others held; peaks and steps are those of these ranks, the order is that of the healthy cluster's steps"
         )
     })
 }
@@ -79,6 +106,8 @@ mod tests {
     use serde_json::json;
 
     use super::super::choose_tests::{chosen_of, open};
+    use super::super::tests::whole;
+    use super::super::{Choice, Search};
     use crate::answer::estimate;
     use crate::wire::Verdict;
 
@@ -102,6 +131,63 @@ mod tests {
                 assert_eq!(verdict, Some(Verdict::Fits), "{what} {:?}", found.findings);
                 assert!(plan.layout.tp > Some(1), "{what}");
                 assert!(answer.notes.iter().any(|note| note.contains("failed")), "{what}");
+            }
+        }
+    }
+
+    /// Rows are of the plans that are taken from them, failed GPUs and all; what would fit does, with what it says that it takes.
+    #[test]
+    fn rows_and_remedies_are_of_the_ranks_that_are_left() {
+        let places = json!([{"node": 0, "gpu": 0}, {"node": 0, "gpu": 1}, {"node": 1, "gpu": 1}]);
+        for (failed, layout) in [
+            (json!([{"rank": 0}]), json!({})),
+            (places.clone(), json!({})),
+            (places, json!({"tp": 4, "pp": 4})),
+        ] {
+            let cluster = json!({"gpu": "h100-sxm", "nodes": 8, "failed": failed});
+            let pinned = layout != json!({});
+            let more =
+                json!({"cluster": cluster, "layout": layout, "software": {"framework": "bridge 26.08"}});
+            let file = open("llama-3-70b", "h100-sxm", 8, more);
+            let mut request = Choice::of(&file).unwrap().unwrap().request;
+            request.only_first = false;
+            let answer = whole(&Search::new(&request).unwrap());
+            assert_eq!(answer.rows.is_empty(), pinned, "{failed}");
+            for row in answer.rows.iter().take(8) {
+                let plan = row.apply(&request.plan);
+                assert_eq!(plan.cluster.failed, file.cluster.failed);
+                let found = estimate(&plan);
+                let (memory, time) = (found.memory.unwrap(), found.time.unwrap());
+                assert_eq!(
+                    (row.peak_bytes, row.verdict),
+                    (memory.peak_bytes, memory.verdict),
+                    "{:?}",
+                    row.settings
+                );
+                for [said, estimated] in [
+                    [row.step_seconds, time.step_seconds],
+                    [row.tokens_per_second_per_gpu, time.tokens_per_second_per_gpu],
+                ] {
+                    assert!((said / estimated - 1.0).abs() < 0.01, "{said} {estimated} {:?}", row.settings);
+                }
+            }
+            let Some(relief) = answer.relief.filter(|_| pinned) else { continue };
+            let smallest = relief.smallest.unwrap();
+            let memory = estimate(&smallest.settings.apply(&request.plan)).memory.unwrap();
+            assert_eq!((memory.verdict, memory.peak_bytes), (Verdict::No, smallest.peak_bytes));
+            assert!(smallest.missing_bytes > 0, "{}", smallest.needs);
+            assert!(relief.remedies.len() > 2, "{:?}", relief.remedies);
+            for remedy in relief.remedies {
+                let found = estimate(&remedy.apply(&request.plan));
+                let (memory, time) = (found.memory.unwrap(), found.time.unwrap());
+                let share = remedy.step_seconds.unwrap() / time.step_seconds;
+                assert!((share - 1.0).abs() < 0.01, "{share} {}", remedy.said);
+                assert_eq!(
+                    (memory.verdict, Some(memory.peak_bytes)),
+                    (Verdict::Fits, remedy.peak_bytes),
+                    "{}",
+                    remedy.said
+                );
             }
         }
     }

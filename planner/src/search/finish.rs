@@ -23,7 +23,14 @@ const SHOWN: f64 = 5e-5;
 
 /// Rows that were put together before, by the closed form: most rows of one answer are in the next one too.
 #[derive(Debug, Clone, Default)]
-pub struct Known(BTreeMap<Candidate, (Row, Option<f64>)>);
+pub struct Known(BTreeMap<Candidate, (Row, Option<f64>, Slowed)>);
+
+/// How many times as long a step takes, and as many tokens are done, without the failed GPUs.
+#[derive(Debug, Clone, Copy)]
+struct Slowed {
+    seconds: f64,
+    tokens: f64,
+}
 
 impl Search {
     /// Puts the answer together. `simulated` are those of the shortlist that were simulated, in any order. Where nothing
@@ -210,13 +217,13 @@ impl Search {
         scored: &Scored,
         simulated: Option<f64>,
     ) -> Option<Row> {
-        let (mut row, least) = match known.0.get(&scored.candidate) {
+        let (mut row, least, slowed) = match known.0.get(&scored.candidate) {
             Some(known) => known.clone(),
             None => {
-                let (row, plan) = self.closed_form_row(scored)?;
-                let least = time::least_on_quicker_network(&plan);
-                known.0.insert(scored.candidate, (row.clone(), least));
-                (row, least)
+                let (row, healthy, slowed) = self.row_of_healthy_step(scored)?;
+                let least = time::least_on_quicker_network(&healthy);
+                known.0.insert(scored.candidate, (row.clone(), least, slowed));
+                (row, least, slowed)
             }
         };
         let step_seconds = simulated.unwrap_or(scored.seconds);
@@ -236,16 +243,50 @@ impl Search {
         row.tokens_per_second_per_gpu *= share;
         row.mfu = row.mfu.map(|mfu| mfu * share);
         row.days = row.days.map(|days| days / share);
+        slowed.put(&mut row);
         Some(row)
     }
 
-    /// The row of a candidate as the closed form has it, without its place, and its plan; what is only paid for costs 0.
-    pub(super) fn closed_form_row(&self, scored: &Scored) -> Option<(Row, Plan)> {
+    /// The row of a candidate as the closed form has it, without its place; what is only paid for costs 0.
+    pub(super) fn closed_form_row(&self, scored: &Scored) -> Option<Row> {
+        let (mut row, _, slowed) = self.row_of_healthy_step(scored)?;
+        slowed.put(&mut row);
+        Some(row)
+    }
+
+    /// Seconds of a candidate's step with the failed GPUs, where without them it takes these.
+    pub(super) fn slowed(&self, scored: &Scored, seconds: f64) -> f64 {
+        let has_failed = self.request.plan.cluster.failed.as_ref().is_some_and(|failed| !failed.is_empty());
+        let found = if has_failed { self.row_of_healthy_step(scored) } else { None };
+        found.map_or(seconds, |(_, _, slowed)| seconds * slowed.seconds)
+    }
+
+    /// The same with the memory of the ranks that are left and the step of all, the plan of all, and what failed GPUs make of its step.
+    fn row_of_healthy_step(&self, scored: &Scored) -> Option<(Row, Plan, Slowed)> {
         let settings = self.settings(&scored.candidate)?;
-        let plan = Plan::judge(&settings.apply(&self.request.plan)).plan?;
+        let mut file = settings.apply(&self.request.plan);
+        let plan = Plan::judge(&file).plan?;
         let subspace = self.space.subspaces.get(scored.candidate.subspace as usize)?;
         let memory = memory::answer(&plan);
-        let time = time::answer(&plan).0?;
+        let (healthy, left) = match plan.nonuniform.is_some() {
+            true => {
+                file.cluster.failed = None;
+                (Plan::judge(&file).plan?, Some(plan))
+            }
+            false => (plan, None),
+        };
+        let time = time::answer(&healthy).0?;
+        let slowed = match &left {
+            Some(left) => {
+                let of_left = time::answer(left).0?;
+                Slowed {
+                    seconds: of_left.step_seconds / time.step_seconds,
+                    tokens: of_left.tokens_per_second_per_gpu / time.tokens_per_second_per_gpu,
+                }
+            }
+            None => Slowed { seconds: 1.0, tokens: 1.0 },
+        };
+        let plan = healthy;
         let row = Row {
             place: 0,
             group: FitGroup::Fits,
@@ -265,7 +306,7 @@ impl Search {
             cost: subspace.price.map(|_| 0.0),
             days: time.days,
         };
-        Some((row, plan))
+        Some((row, plan, slowed))
     }
 
     /// Of all clusters' fronts and of the best, those that no other beats in seconds (simulated where they were),
@@ -338,8 +379,21 @@ impl Search {
             settings.gpu,
             Bytes(self.capacity(scored)).in_words()
         );
-        let (step_seconds, peak_bytes) = (scored.seconds, scored.peak_bytes);
+        let (step_seconds, peak_bytes) = (self.slowed(scored, scored.seconds), scored.peak_bytes);
         Some(Beyond { settings, step_seconds, speedup, peak_bytes, missing_bytes, needs })
+    }
+}
+
+impl Slowed {
+    fn put(self, row: &mut Row) {
+        row.step_seconds *= self.seconds;
+        row.closed_form_seconds *= self.seconds;
+        row.interval_seconds = row.interval_seconds.map(|end| end * self.seconds);
+        row.gpu_hours *= self.seconds;
+        row.cost = row.cost.map(|cost| cost * self.seconds);
+        row.tokens_per_second_per_gpu *= self.tokens;
+        row.mfu = row.mfu.map(|mfu| mfu * self.tokens);
+        row.days = row.days.map(|days| days / self.tokens);
     }
 }
 

@@ -425,7 +425,7 @@ impl Fitting {
         (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
         let best = partial.fits.best.first()?;
         let settings = search.settings(&best.candidate)?;
-        let seconds = search.simulate(best).seconds.unwrap_or(best.seconds);
+        let seconds = search.slowed(best, search.simulate(best).seconds.unwrap_or(best.seconds));
         Some(Fitting { settings, peak_bytes: best.peak_bytes, seconds })
     }
 

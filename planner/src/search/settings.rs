@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::failing::still_there;
 use super::request::RecomputeWords;
 use super::sharding::Sharding;
+use crate::cluster;
 use crate::finding::Finding;
 use crate::json::by_field::by_field;
 use crate::parse::with_value;
@@ -135,8 +137,12 @@ impl Settings {
 
     /// `file` with these settings. What only fitted the old layout goes back to its default.
     pub fn apply(&self, file: &PlanFile) -> PlanFile {
+        let failed = file.cluster.failed.as_deref().unwrap_or_default();
         let mut file = neutral(file, &self.gpu, self.runtime);
         file.cluster.nodes = Some(self.nodes);
+        let gpus_per_node = file.cluster.gpus_per_node.or_else(|| cluster::gpu(&self.gpu)?.node_gpus);
+        let failed = still_there(failed, self.nodes, gpus_per_node.unwrap_or(u64::MAX));
+        file.cluster.failed = Some(failed).filter(|failed| !failed.is_empty());
         let layout = &mut file.layout;
         layout.tp = Some(self.tp);
         layout.sp = Some(self.sp);
@@ -184,7 +190,7 @@ pub(super) fn with_settings<'a>(
 }
 
 /// `file` on another GPU and runtime, with nothing left of its layout but what says how axes are laid out. The name goes,
-/// because it says what the old plan was; so do failed GPUs, around which no search plans.
+/// because it says what the old plan was; so do failed GPUs, around which plans are made one by one.
 pub(super) fn neutral(file: &PlanFile, gpu: &str, runtime: Runtime) -> PlanFile {
     let mut file = file.clone();
     file.name = None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Search;
 use super::candidate::{Candidate, Key, Scored, Terms};
-use super::failing::Growth;
+use super::failing::{Growth, Left};
 use super::partial::{Front, Kept, Partial};
 use super::room::{FitGroup, Room};
 use super::simple::Classes;
@@ -239,6 +239,14 @@ impl Sink {
     ) {
         if peak_bytes > self.far {
             self.valid += 1;
+            let mut peak_bytes = peak_bytes;
+            if let Some(growth) = &self.growth {
+                let enough = self.smallest.map_or(u64::MAX, |known| known.peak_bytes);
+                match growth.left(&candidate, peak_bytes, &self.room, enough) {
+                    Left::Nobody => return,
+                    Left::Bytes(bytes, _) => peak_bytes = bytes,
+                }
+            }
             let known = self.smallest.map(|known| (known.peak_bytes, known.candidate));
             if known.is_none_or(|known| (peak_bytes, candidate) < known) {
                 let seconds = seconds();
@@ -253,8 +261,14 @@ impl Sink {
             self.count(group, 1);
             return;
         }
-        if let (Some(growth), Some(_)) = (&self.growth, group) {
-            group = growth.group(&candidate, peak_bytes, &self.room);
+        let mut peak_bytes = peak_bytes;
+        if let Some(growth) = &self.growth {
+            // What is nearest to fitting is told exactly, too.
+            let enough = self.smallest.map_or(u64::MAX, |known| known.peak_bytes).max(self.far);
+            match growth.left(&candidate, peak_bytes, &self.room, enough) {
+                Left::Nobody => return self.count(None, 1),
+                Left::Bytes(bytes, left) => (peak_bytes, group) = (bytes, left),
+            }
         }
         self.put_scored(&Scored { candidate, seconds: seconds(), peak_bytes }, group);
     }
