@@ -65,12 +65,14 @@ fn FindingItem(finding: Finding) -> impl IntoView {
             }
         })
         .collect_view();
-    // Whoever said this one value keeps it, and the rest follows.
+    // Whoever said this one value keeps it, and the rest follows, where it does not already.
     let axis = AXES.iter().find(|axis| axis.in_all && axis.path == finding.field);
-    let rest = axis.filter(|_| finding.severity == Severity::Error).map(|axis| {
+    let axis = axis.filter(|_| finding.severity == Severity::Error);
+    let opened = axis.map(|axis| open_everything(&store.said_now(), axis.path));
+    let rest = opened.filter(|opened| *opened != *store.said_now()).map(|opened| {
         view! {
             <button class="chip" data-testid=testid::CHOOSE_REST
-                on:click=move |_| store.replace(open_everything(&store.said_now(), axis.path))>"Keep it, choose the rest"</button>
+                on:click=move |_| store.replace(opened.clone())>"Keep it, choose the rest"</button>
         }
     });
     let rule = (!finding.rule.is_empty()).then(|| view! { <p class="rule">{said(&finding.rule)}</p> });

@@ -100,7 +100,7 @@ pub(crate) fn disagreement(sizing: &SizingAnswer, memory: &MemoryAnswer) -> Opti
     };
     Some(
         Finding::warning("sizing.verdict", sizing.verdict.map(SizingVerdict::name), message)
-            .rule("limits on weights for 80 GB GPUs"),
+            .rule("limits on weights of 80 GB GPUs, in proportion to memory"),
     )
 }
 

@@ -85,7 +85,8 @@ pub(super) fn grouped_attention(reader: &mut Reader, kind: &str) -> Attention {
         "gemma" | "gemma2" | "gemma3" | "gemma3n" | "gemma4" | "qwen3_next" | "qwen3_5" | "qwen3_5_moe"
     );
     let head_dim = reader.number("head_dim", if of_class { 256 } else { hidden_size / heads.max(1) });
-    if !of_class && reader.present("head_dim").is_none() && !hidden_size.is_multiple_of(heads.max(1)) {
+    let is_uneven = hidden_size > 1 && !hidden_size.is_multiple_of(heads.max(1));
+    if !of_class && reader.present("head_dim").is_none() && is_uneven {
         let message = format!(
             "{heads} heads don't divide a hidden size of {hidden_size}: {head_dim} channels a head are planned, {} in all, and many programs refuse that; say head_dim where it is meant",
             head_dim * heads
