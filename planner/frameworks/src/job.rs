@@ -108,7 +108,7 @@ pub fn import_job(
     let tree = |read: &dyn Fn(&str) -> Result<Value, String>| match (config, recognised.config()) {
         (Some(text), Some(path)) => read(text).map_err(|error| format!("{path}: {error}")),
         (_, path) => Err(format!(
-            "the plan stands in {}, which was not read; name a plan with --plan FILE",
+            "the plan stands in {}, which was not read; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE",
             path.unwrap_or_default()
         )),
     };
@@ -128,7 +128,7 @@ pub fn import_job(
         },
         Recognised::Bridge => bridge::import_bridge_job(words, job),
         Recognised::Unknown => unread(
-            "no framework that is known here was recognised in the command line; name a plan with --plan FILE".to_owned(),
+            "no framework that is known here was recognised in the command line; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE".to_owned(),
         ),
     }
 }

@@ -237,7 +237,7 @@ fn model(settings: &Settings) -> Result<Value, String> {
     match known {
         Some((_, _, preset)) => Ok(json!({"preset": preset})),
         None => {
-            Err(format!("flavour {flavour} of {name} is not in the catalogue; name a plan with --plan FILE"))
+            Err(format!("flavour {flavour} of {name} is not in the catalogue; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE"))
         }
     }
 }
