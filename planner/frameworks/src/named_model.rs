@@ -14,6 +14,10 @@ pub fn preset_of(name: &str) -> Option<&'static str> {
     if wanted.contains("qwen3827b") {
         return Some("qwen3.5-27b");
     }
+    // The language model of GLM-4.5V.
+    if wanted.contains("glm45v") {
+        return Some("glm-4.5-air");
+    }
     presets()
         .iter()
         .filter(|preset| wanted.contains(&plain(&preset.id)))

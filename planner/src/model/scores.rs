@@ -103,15 +103,16 @@ impl Positions {
 }
 
 /// Rotation of queries and keys.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Rope {
     /// Base of the angles.
     pub theta: f64,
     /// How angles differ from those of the base; none for not at all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub scaling: Option<RopeScaling>,
 }
+
+by_field! { Rope { theta; scaling } }
 
 /// Scaling of rotary angles, with the fields that transformers' `rope_parameters` have for each kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -191,17 +192,17 @@ pub enum RopeKind {
 }
 
 /// Queries at position p are multiplied by 1 + `factor` ln(1 + floor((p + `shift`) / `tokens`)).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Temperature {
     /// Tokens after which it grows first.
     pub tokens: u64,
     /// How fast it grows.
     pub factor: f64,
     /// What is added to a position from 0: Llama 4 counts from 1.
-    #[serde(default)]
     pub shift: u64,
 }
+
+by_field! { Temperature { tokens, factor; shift } }
 
 #[cfg(test)]
 mod tests {

@@ -264,7 +264,9 @@ fn model(settings: &Settings) -> Result<Value, String> {
     if let Some(name) = named {
         return match preset_of_hub(&name) {
             Some(preset) => Ok(json!({"preset": preset})),
-            None => Err(format!("model {name} is not in the catalogue; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE")),
+            None => Err(format!(
+                "model {name} is not in the catalogue; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE"
+            )),
         };
     }
     // A configuration class of transformers with its fields, such as transformers.GPT2Config.

@@ -236,9 +236,9 @@ fn model(settings: &Settings) -> Result<Value, String> {
     let known = FLAVOURS.iter().find(|(model, flavour, _)| name.starts_with(model) && wanted == *flavour);
     match known {
         Some((_, _, preset)) => Ok(json!({"preset": preset})),
-        None => {
-            Err(format!("flavour {flavour} of {name} is not in the catalogue; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE"))
-        }
+        None => Err(format!(
+            "flavour {flavour} of {name} is not in the catalogue; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE"
+        )),
     }
 }
 

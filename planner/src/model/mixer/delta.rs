@@ -1,8 +1,9 @@
 //! Delta rules: a recurrent state instead of attention.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{CHUNK, Groups, SavedElements, Scan};
+use crate::json::by_field::by_field;
 use crate::model::params::{List, of_mixer as name};
 use crate::model::{Init, Norm, Role};
 
@@ -14,8 +15,7 @@ const STATE_FLOPS: f64 = 6.0;
 const TRAFFIC: [f64; 2] = [32.0, 56.0];
 
 /// Gated delta rule (Qwen3-Next): a recurrent state instead of attention.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DeltaNet {
     /// Query and key heads.
     pub key_heads: u64,
@@ -28,6 +28,8 @@ pub struct DeltaNet {
     /// Tokens that the convolution before it sees.
     pub conv_kernel: u64,
 }
+
+by_field! { DeltaNet { key_heads, value_heads, key_dim, value_dim, conv_kernel; } }
 
 impl DeltaNet {
     /// Its parameters.
@@ -124,8 +126,7 @@ fn scan([heads, key, value]: [u64; 3], [convolved, conv_kernel]: [u64; 2]) -> Sc
 }
 
 /// Kimi delta attention: a delta rule with a decay for every channel.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct KimiDelta {
     /// Heads.
     pub heads: u64,
@@ -134,12 +135,13 @@ pub struct KimiDelta {
     /// Tokens that the convolutions before it see.
     pub conv_kernel: u64,
     /// Whether the output gate is one full matrix instead of two of rank `head_dim`.
-    #[serde(default)]
     pub full_rank_gate: bool,
     /// Whether the decay is one full matrix likewise (Ling 3).
-    #[serde(default, skip_serializing_if = "crate::model::no")]
+    #[serde(skip_serializing_if = "crate::model::no")]
     pub full_rank_decay: bool,
 }
+
+by_field! { KimiDelta { heads, head_dim, conv_kernel; full_rank_gate, full_rank_decay } }
 
 impl KimiDelta {
     /// Its parameters.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Attention, Groups, SavedElements, Scan};
+use crate::json::by_field::by_field;
 use crate::model::params::{List, of_mixer as name};
 use crate::model::{Init, Module, Norm, Role};
 
@@ -16,8 +17,7 @@ pub(super) const COUNTED_STATE_FLOPS: f64 = 7.0;
 pub(super) const TRAFFIC: [f64; 2] = [28.0, 52.0];
 
 /// State-space model, second version.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mamba2 {
     /// Heads, a multiple of the groups.
     pub heads: u64,
@@ -30,15 +30,30 @@ pub struct Mamba2 {
     /// Tokens that the convolution before it sees.
     pub conv_kernel: u64,
     /// Whether the convolution has a bias.
-    #[serde(default = "crate::model::yes")]
     pub conv_bias: bool,
     /// Whether the projections in and out have biases.
-    #[serde(default)]
     pub proj_bias: bool,
     /// Whether the gated output has a norm.
-    #[serde(default = "crate::model::yes", skip_serializing_if = "crate::model::set")]
+    #[serde(skip_serializing_if = "crate::model::set")]
     pub out_norm: bool,
 }
+
+impl Default for Mamba2 {
+    fn default() -> Mamba2 {
+        Mamba2 {
+            heads: 0,
+            head_dim: 0,
+            groups: 0,
+            state: 0,
+            conv_kernel: 0,
+            conv_bias: true,
+            proj_bias: false,
+            out_norm: true,
+        }
+    }
+}
+
+by_field! { Mamba2 { heads, head_dim, groups, state, conv_kernel; conv_bias, proj_bias, out_norm } }
 
 impl Mamba2 {
     /// Its parameters.

@@ -5,6 +5,7 @@ mod parameters;
 use serde::{Deserialize, Serialize};
 
 use super::{Core, Groups, LowRanks, SavedElements};
+use crate::json::by_field::by_field;
 use crate::json::tagged::tagged;
 use crate::model::Scores;
 use crate::model::params::List;
@@ -456,11 +457,12 @@ impl QkNorm {
 }
 
 /// A small attention that only scores tokens.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Indexer {
     /// Its heads.
     pub heads: u64,
     /// Width of one.
     pub head_dim: u64,
 }
+
+by_field! { Indexer { heads, head_dim; } }
