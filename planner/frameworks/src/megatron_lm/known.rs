@@ -68,7 +68,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
         trains: false,
         names: &[
             "exit-*", "train-iters*", "train-samples*", "skip-*", "iterations-to-skip",
-            "ramp-up-batch-size", "step-batch-size-schedule",
+            "ramp-up-batch-size",
             "decrease-batch-size-if-needed", "phase-transition-iterations", "train-sync*", "test-mode",
         ],
     },

@@ -48,6 +48,10 @@ pub(crate) const REFUSED: &[Row] = &[
 /// Options that change bytes in a way that is not computed.
 pub(crate) const NOT_COUNTED: &[Row] = &[
     not_counted("rampup-batch-size", "every step is counted, and trained, with the whole batch"),
+    not_counted(
+        "step-batch-size-schedule",
+        "every step is counted, and trained, with the schedule's last batch",
+    ),
     not_counted("fp32-residual-connection", "the residual stream is counted in the compute type"),
     not_counted("cpu-offloading", "layers are counted on the GPU unless their number is said"),
     not_counted("fp8-multi-head-attention", "attention is counted in the compute type"),
