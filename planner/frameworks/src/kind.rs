@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::number::plain_digits;
 use planner::plan::Plan;
 use planner::units::number;
 
@@ -183,10 +184,11 @@ impl Kind {
             _ if word == NULL => return Ok(None),
             Kind::Text => word.into(),
             Kind::Number => {
-                if let Ok(number) = word.parse::<u64>() {
+                let digits = plain_digits(word);
+                if let Ok(number) = digits.parse::<u64>() {
                     return Ok(Some(number.into()));
                 }
-                let number = word.parse::<f64>().map_err(|_| "which is no number")?;
+                let number = digits.parse::<f64>().map_err(|_| "which is no number")?;
                 // Below 0 the framework chooses.
                 if number < 0.0 {
                     return Ok(None);
@@ -196,7 +198,7 @@ impl Kind {
                 }
                 (number as u64).into()
             }
-            Kind::Real => word.parse::<f64>().map_err(|_| "which is no number")?.into(),
+            Kind::Real => plain_digits(word).parse::<f64>().map_err(|_| "which is no number")?.into(),
             Kind::Switch => switch()?.into(),
             Kind::Opposite => (!switch()?).into(),
         }))

@@ -15,6 +15,7 @@ pub mod logs;
 mod megatron_data;
 pub mod megatron_lm;
 mod named_model;
+mod number;
 mod options;
 mod path;
 mod reference;

@@ -144,7 +144,7 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
     }
     let others = model.other_mixers.iter().map(|mixer| mixer.as_ref());
     for mixer in std::iter::once(MixerRef::Attention(&model.attention)).chain(others) {
-        findings.extend(groups(mixer, model.learned_positions.is_none()));
+        findings.extend(groups(model, mixer));
     }
     if findings.is_empty() {
         let parameters = total(model).0;
@@ -207,12 +207,12 @@ fn routing(moe: &Moe) -> Vec<Finding> {
     findings
 }
 
-/// Heads come in whole groups, and widths are even where something is rotated.
-fn groups(mixer: MixerRef<'_>, rotates: bool) -> Vec<Finding> {
+/// Heads come in whole groups, and rotated widths are even.
+fn groups(model: &Architecture, mixer: MixerRef<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let MixerRef::Parallel(both) = mixer {
-        findings.extend(groups(MixerRef::Attention(&both.attention), rotates));
-        findings.extend(groups(MixerRef::Mamba2(&both.mamba), rotates));
+        findings.extend(groups(model, MixerRef::Attention(&both.attention)));
+        findings.extend(groups(model, MixerRef::Mamba2(&both.mamba)));
         return findings;
     }
     let Some(Groups { heads, of, what, rule }) = mixer.groups() else { return findings };
@@ -223,9 +223,11 @@ fn groups(mixer: MixerRef<'_>, rotates: bool) -> Vec<Finding> {
                 .nearest(nearest_values(of, divisors(heads), 2)),
         );
     }
-    if let MixerRef::Attention(Attention::Gqa { head_dim, rotary_dim, .. }) = mixer {
+    if let MixerRef::Attention(attention @ Attention::Gqa { head_dim, rotary_dim, .. }) = mixer {
         let rotated = rotary_dim.unwrap_or(*head_dim);
-        if rotated > *head_dim || rotates && rotated % 2 == 1 {
+        // Heads that nothing rotates may have any width.
+        let odd = rotated % 2 == 1 && model.rotation(attention).is_some();
+        if rotated > *head_dim || odd {
             findings.push(Finding::error(
                 "model",
                 rotated,

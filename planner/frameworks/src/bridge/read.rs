@@ -7,7 +7,7 @@ use super::rows::table;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
 use crate::kind::NULL;
-use crate::named_model::preset_of;
+use crate::named_model::{preset_of, text_model_of};
 
 /// The plan of a job: `--recipe NAME` and `section.field=value` among its words.
 pub fn import_bridge_job(words: &[String], job: &Job<'_>) -> Imported {
@@ -28,8 +28,16 @@ fn plan(words: &[String], job: &Job<'_>, notes: &mut Notes) -> Result<Value, Str
     if let Some(word) = adapters(words, &recipe, &after) {
         return Err(format!("adapters (`{word}`) are not planned"));
     }
-    let preset = preset_of(&recipe).ok_or_else(|| {
-        format!("the model of recipe {recipe} is not in the catalogue; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE")
+    let seeing = text_model_of(&recipe);
+    if seeing.is_some() {
+        notes.warn(
+            "model",
+            &recipe,
+            "this is a vision-language model, of which the text model is planned; what sees before it is not",
+        );
+    }
+    let preset = seeing.or_else(|| preset_of(&recipe)).ok_or_else(|| {
+        format!("the model of recipe {recipe} is not in the catalogue; name a plan with --plan FILE")
     })?;
     if sees(&recipe) {
         notes.warn(
@@ -252,6 +260,8 @@ mod tests {
             let imported = import_bridge_job(&words(&format!("{sft} {whole}")), &job(1));
             assert!(imported.file.is_some(), "{:?}", imported.findings);
         }
+        said("run_recipe.py --recipe glm_45v_sft_128gpu_h100_bf16_config", "vision-language model");
+        said("run_recipe.py --recipe qwen25_vl_32b_sft_16gpu_h100_bf16_config", "not in the catalogue");
         said("run_recipe.py --recipe my_model_config", "not in the catalogue");
         said("run_recipe.py --recipe llama3_8b_pretrain_config", "is not known");
         said("run_recipe.py --recipe llama3_8b_pretrain_config train.train_iters=many", "`many`");

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::number::plain_digits;
+
 /// Options by name, without leading dashes and with `-` for `_`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arguments(BTreeMap<String, Vec<String>>);
@@ -77,10 +79,11 @@ impl Arguments {
     /// When the value is none.
     pub fn number(&self, name: &str) -> Result<Option<u64>, String> {
         let Some(text) = self.word(name) else { return Ok(None) };
-        let whole = text.parse::<u64>().ok();
+        let digits = plain_digits(&text);
+        let whole = digits.parse::<u64>().ok();
         // Some configurations write whole numbers as 1.0.
         let real =
-            || text.parse::<f64>().ok().filter(|value| value.fract() == 0.0 && (0.0..1e15).contains(value));
+            || digits.parse::<f64>().ok().filter(|value| value.fract() == 0.0 && (0.0..1e15).contains(value));
         match whole.or_else(|| real().map(|value| value as u64)) {
             Some(number) => Ok(Some(number)),
             None => Err(format!("--{name} is `{text}`, which is not a whole number")),
@@ -93,7 +96,7 @@ impl Arguments {
     /// When the value is none.
     pub fn real(&self, name: &str) -> Result<Option<f64>, String> {
         let Some(text) = self.word(name) else { return Ok(None) };
-        match text.parse::<f64>() {
+        match plain_digits(&text).parse::<f64>() {
             Ok(value) if value.is_finite() => Ok(Some(value)),
             _ => Err(format!("--{name} is `{text}`, which is not a number")),
         }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Arguments;
 use super::interpolate::{Unresolved, resolve};
+use crate::number::plain_digits;
 
 /// A tree of sections, with dotted options above it.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,10 +81,11 @@ impl Settings {
     /// When it is no number.
     pub(crate) fn whole(&self, path: &str) -> Result<Option<u64>, String> {
         let Some(text) = self.text(path) else { return Ok(None) };
-        if let Ok(number) = text.parse() {
+        let digits = plain_digits(&text);
+        if let Ok(number) = digits.parse() {
             return Ok(Some(number));
         }
-        match text.parse::<f64>() {
+        match digits.parse::<f64>() {
             Ok(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
                 Ok((number >= 0.0).then_some(number as u64))
             }
@@ -97,7 +99,7 @@ impl Settings {
     /// When it is none.
     pub(crate) fn real(&self, path: &str) -> Result<Option<f64>, String> {
         let Some(text) = self.text(path) else { return Ok(None) };
-        match text.parse::<f64>() {
+        match plain_digits(&text).parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Some(number)),
             _ => Err(format!("{path} is `{text}`, which is not a number")),
         }
@@ -131,6 +133,8 @@ mod tests {
             json!({"a": {"seq_len": 4, "on": false, "n": -1, "x": "none", "y": 2.5}, "b": {"off": true}});
         let settings = Settings::new(tree, &words);
         assert_eq!(settings.size("a.seq_len"), Ok(Some(8)));
+        let large = Settings::new(json!({}), &["--a.n".to_owned(), "10_000".to_owned()]);
+        assert_eq!((large.whole("a.n"), large.real("a.n")), (Ok(Some(10_000)), Ok(Some(10_000.0))));
         assert_eq!(settings.size("a.n"), Ok(None));
         assert!(settings.size("a.y").is_err());
         assert_eq!(settings.text("a.x"), None);

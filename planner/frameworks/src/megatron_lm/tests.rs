@@ -314,6 +314,68 @@ fn lengths_in_samples_are_steps_of_the_batch() {
 }
 
 #[test]
+fn numbers_have_underscores_as_pythons_do() {
+    check("--train-samples 1_000_000", "/run/steps", json!(31_250));
+    check("--train-samples 100_000 --lr-decay-samples 64_000", "/run/lr_decay_steps", json!(2000));
+    check("--train-iters 1_000 --lr-warmup-samples 3_200", "/run/warmup_steps", json!(100));
+    check("--ffn-hidden-size 1_024", "/model/architecture/ffn_hidden_size", json!(1024));
+    check("--rotary-base 500_000", "/model/architecture/rope_theta", json!(500_000.0));
+}
+
+#[test]
+fn numbers_of_the_run_that_are_none_are_said() {
+    for option in ["train-samples", "lr-decay-samples", "lr-warmup-fraction", "train-iters", "lr", "seed"] {
+        let imported = import(&format!("--{option} $MANY"));
+        assert!(imported.file.is_some(), "{:?}", imported.findings);
+        let said = imported.findings.iter().filter(|finding| finding.message.contains("`$MANY`")).count();
+        assert_eq!(said, 1, "{option}: {:?}", imported.findings);
+    }
+}
+
+#[test]
+fn a_schedule_of_batches_ends_with_its_last() {
+    for schedule in ["0:768 10B:1_536", "10B:1536,0:768", "0:768 2.5T:1.536K"] {
+        check(&format!("--step-batch-size-schedule {schedule}"), "/training/global_batch_size", json!(1536));
+    }
+    check("--step-batch-size-schedule 0:16 1M:64 --train-samples 6400", "/run/steps", json!(100));
+    let said = |options: &str, expected: &str| {
+        let findings = import(options).findings;
+        assert!(findings.iter().any(|finding| finding.message.contains(expected)), "{findings:?}");
+    };
+    said("--step-batch-size-schedule 0:16", "the schedule's last batch");
+    said("--step-batch-size-schedule 16", "not THRESHOLD:BATCH");
+}
+
+#[test]
+fn losses_of_experts_that_no_plan_has_are_said() {
+    let said = |word: &str| {
+        let options =
+            format!("--disable-bias-linear --num-experts 8 --moe-router-load-balancing-type {word}");
+        import(&options).findings.iter().any(|finding| finding.message.contains("planned as"))
+    };
+    assert!(said("sinkhorn") && said("seq_aux_loss global_aux_loss"));
+    assert!(!said("none") && !said("global_aux_loss"));
+}
+
+#[test]
+fn a_tokenizer_of_numbers_has_the_words_that_it_is_told() {
+    let words = "/model/architecture/vocab_size";
+    check("--tokenizer-type NullTokenizer --vocab-size 131_072", words, json!(131_072));
+    check("--tokenizer-type NullTokenizer --vocab-size 1000 --null-tokenizer-eod-id 999", words, json!(1000));
+    check("--tokenizer-type NullMultimodalTokenizer --vocab-size 1000", words, json!(1001));
+}
+
+#[test]
+fn heads_that_nothing_rotates_may_be_odd() {
+    for positions in ["learned_absolute", "alibi", "none"] {
+        let options = format!("--kv-channels 65 --position-embedding-type {positions}");
+        check(&options, "/model/architecture/attention/head_dim", json!(65));
+    }
+    let rotated = import("--kv-channels 65 --position-embedding-type rope").file.unwrap();
+    assert!(Plan::resolve(&rotated).plan.is_none());
+}
+
+#[test]
 fn scales_of_losses_are_those_of_fp16() {
     let scale = |options: &str| {
         let file = serde_json::to_value(import(options).file.unwrap()).unwrap();

@@ -62,7 +62,7 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
             {
                 continue;
             }
-            let mut local = parameter.shape.clone();
+            let local = &parameter.shape;
             let (axis, dim) = match parameter.role {
                 Role::Column(dim) | Role::Row(dim) => (layout.tp, dim),
                 Role::ExpertColumn(dim) | Role::ExpertRow(dim) => (layout.etp, dim),
@@ -75,9 +75,14 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
             if !cut.is_multiple_of(axis) {
                 continue; // the rule of that axis says so
             }
-            let Some(last) = local.pop() else { continue };
-            let all = local.iter().product::<u64>();
-            let (height, width) = if dim == local.len() { (all, last / axis) } else { (all / axis, last) };
+            // What a matrix gives is before what it takes: heads and their width are what an output projection takes.
+            let takes = match parameter.role {
+                Role::Row(dim) | Role::ExpertRow(dim) => dim,
+                _ => local.len() - 1,
+            };
+            let (gives, takes) = local.split_at(takes);
+            let (all, last) = (gives.iter().product::<u64>(), takes.iter().product::<u64>());
+            let (height, width) = if dim >= gives.len() { (all, last / axis) } else { (all / axis, last) };
             if !(fits(height, rows) && fits(width, columns)) && wrong.is_none() {
                 wrong = Some((
                     parameter.name.replace("layers.{layer}.", "").replace(".{expert}", ""),

@@ -33,6 +33,26 @@ fn errors(file: &PlanFile) -> Vec<Finding> {
     findings.filter(|finding| finding.severity == crate::Severity::Error).collect()
 }
 
+/// Heads and their width are one side of an output projection: 64 heads of 8 channels are 512.
+#[test]
+fn an_output_projections_side_is_all_heads() {
+    let wrong = |hidden: u64, heads: u64, head_dim: u64| {
+        let attention = json!({"kind": "gqa", "heads": heads, "kv_heads": heads, "head_dim": head_dim});
+        let model = json!({"architecture": {
+            "num_layers": 2, "hidden_size": hidden, "ffn_hidden_size": 512, "vocab_size": 1024, "gated": true,
+            "activation": "silu", "attention": attention,
+        }});
+        let file = json!({
+            "version": 1, "model": model, "cluster": {"gpu": "h100-sxm", "nodes": 1},
+            "training": {"dtype": "fp8_blockwise", "global_batch_size": 64},
+        });
+        let found = errors(&parse_plan(&file.to_string()).unwrap()).into_iter();
+        found.map(|finding| finding.message).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(wrong(512, 64, 8), "");
+    assert!(wrong(512, 33, 8).contains("attention.proj.weight is 512 x 264"), "{}", wrong(512, 33, 8));
+}
+
 /// The errors of a plan with these parts, as fields; with every nearest value in its place, the error is gone.
 fn check(preset: &str, parts: &Value, expected: &[&str]) {
     let file = file(preset, parts);

@@ -6,14 +6,15 @@ mod pattern;
 
 use serde_json::{Value, json};
 
-use super::rows::{NOT_COUNTED, REFUSED, effect_of, shards, table, trains_otherwise};
+use super::rows::{BALANCES, NOT_COUNTED, REFUSED, effect_of, shards, table, trains_otherwise};
 use crate::Kind;
 use crate::import::write::{Notes, finish};
 use crate::import::{Arguments, Imported, Job};
 use crate::kind::Options;
 use crate::megatron_lm::program;
+use crate::number::plain_digits;
 use crate::row::{OTHER_STYLE, is_style};
-use planner::finding::Finding;
+use planner::finding::{Finding, clip};
 use planner::software::Product;
 
 /// Whose settings are read.
@@ -41,6 +42,38 @@ pub fn import_megatron_job(arguments: Arguments, job: &Job<'_>) -> Imported {
     imported
 }
 
+/// The batch of a schedule such as `0:768 10B:1536` after its last threshold, which Megatron-LM takes in the place of
+/// `--global-batch-size` (`StepBatchsizeNumMicroBatchesCalculator`); none where there is no schedule.
+///
+/// # Errors
+/// An entry that is none.
+fn scheduled_batch(arguments: &Arguments) -> Result<Option<u64>, String> {
+    let text = arguments.values("step-batch-size-schedule").unwrap_or_default().join(" ");
+    let mut last: Option<(f64, f64)> = None;
+    for entry in text.split([' ', ',']).filter(|entry| !entry.is_empty()) {
+        let (from, batch) = entry
+            .split_once(':')
+            .and_then(|(from, batch)| Some((scaled(from)?, scaled(batch)?)))
+            .ok_or_else(|| {
+                format!("--step-batch-size-schedule has `{entry}`, which is not THRESHOLD:BATCH")
+            })?;
+        if last.is_none_or(|(earlier, _)| earlier <= from) {
+            last = Some((from, batch));
+        }
+    }
+    Ok(last.map(|(_, batch)| batch as u64))
+}
+
+/// A number with the letter of a thousand, a million and so on.
+fn scaled(text: &str) -> Option<f64> {
+    let text = text.trim().to_ascii_uppercase();
+    let times = [('K', 1e3), ('M', 1e6), ('B', 1e9), ('T', 1e12)];
+    let letter = times.iter().find_map(|(letter, times)| Some((text.strip_suffix(*letter)?, *times)));
+    let (digits, times) = letter.unwrap_or((&text, 1.0));
+    let number = plain_digits(digits).parse::<f64>().ok()? * times;
+    (0.0..1e18).contains(&number).then_some(number)
+}
+
 fn plan(arguments: &Arguments, job: &Job<'_>, notes: &mut Notes) -> Result<Value, String> {
     if let Some(row) = REFUSED.iter().find(|row| arguments.has(row.option)) {
         return Err(format!("--{}: {}", row.option, row.effect.why()));
@@ -49,8 +82,12 @@ fn plan(arguments: &Arguments, job: &Job<'_>, notes: &mut Notes) -> Result<Value
         let message = format!("--{} is not modelled: {}", row.option, row.effect.why());
         notes.note(Finding::warning("arguments", row.option, message));
     }
-    numbers(arguments)?;
-    let said = |option: &str| said(arguments, job, option);
+    numbers(arguments, notes)?;
+    let batch = scheduled_batch(arguments)?.map(|batch| batch.to_string());
+    let said = |option: &str| match (option, &batch) {
+        ("global-batch-size", Some(batch)) => Some(batch.clone()),
+        _ => said(arguments, job, option),
+    };
     without(arguments, &said, notes);
     let fsdp = shards(&said);
     let mut plan = json!({
@@ -89,6 +126,13 @@ fn without(arguments: &Arguments, said: Options, notes: &mut Notes) {
         let message = "a plan does not say in which of the two 8-bit types gradients are: a script of it sets --fp8-format hybrid";
         notes.warn("training.dtype", &format, message);
     }
+    if let Some(word) = arguments.values("moe-router-load-balancing-type").map(|words| words.join(" "))
+        && !BALANCES.contains(&word.as_str())
+        && said("num-experts").is_some()
+    {
+        let message = "a plan has one loss that balances experts, or none: --moe-router-load-balancing-type is planned as its first word, and as `none` where that is not aux_loss, seq_aux_loss or global_aux_loss";
+        notes.warn("model.moe.routing.balance", &word, message);
+    }
     let told: Vec<String> = arguments
         .names()
         .filter(|name| trains_otherwise(name))
@@ -102,14 +146,26 @@ fn without(arguments: &Arguments, said: Options, notes: &mut Notes) {
     }
 }
 
-/// Every number of a command line is one. Those of the run change no byte and no second, and are left to the plan's
-/// defaults where they can't be read.
-fn numbers(arguments: &Arguments) -> Result<(), String> {
-    for row in table().rows().filter(|row| !row.field.starts_with("run.")) {
-        match row.kind.inner() {
-            Kind::Number => arguments.number(row.option).map(drop)?,
-            Kind::Real => arguments.real(row.option).map(drop)?,
-            _ => {}
+/// Numbers of the run that are no field by themselves: samples, and a part of the steps.
+const LENGTHS: [&str; 4] = ["train-samples", "lr-decay-samples", "lr-warmup-samples", "lr-warmup-fraction"];
+
+/// Every number of a command line is one. Those of the run change no byte and no second: where they can't be read it is said,
+/// and the plan's defaults hold.
+fn numbers(arguments: &Arguments, notes: &mut Notes) -> Result<(), String> {
+    for row in table().rows() {
+        let read = match row.kind.inner() {
+            Kind::Number if !row.field.starts_with("run.") => arguments.number(row.option).map(drop),
+            Kind::Number | Kind::Real => arguments.real(row.option).map(drop),
+            _ if LENGTHS.contains(&row.option) => arguments.real(row.option).map(drop),
+            _ => continue,
+        };
+        match read {
+            Err(wrong) if row.field.starts_with("run.") => {
+                let word = arguments.word(row.option).unwrap_or_default();
+                let message = format!("{wrong}: it is left out");
+                notes.note(Finding::warning(row.field, clip(&word), message));
+            }
+            read => read?,
         }
     }
     Ok(())

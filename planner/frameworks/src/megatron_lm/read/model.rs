@@ -6,6 +6,7 @@ use super::mixers::{delta_net, mamba, mix_otherwise, scores};
 use super::pattern::{HybridPattern, frequency_kinds};
 use crate::import::Arguments;
 use crate::megatron_lm::rows::{OFFSET, PARTS, read_scaling};
+use crate::number::plain_digits;
 use planner::finding::clip;
 use planner::model::{LayerKind, Mixer, fold};
 
@@ -80,8 +81,9 @@ fn layers(arguments: &Arguments, model: &mut Value, hidden: u64) -> Result<Optio
     let set = |place: &mut Value, value: Result<Value, serde_json::Error>| {
         *place = value.unwrap_or_default();
     };
-    if arguments.word("position-embedding-type").as_deref() == Some("none") {
-        model["attention"]["scores"]["positions"] = "none".into();
+    // Neither rotates anything.
+    if let Some(kind @ ("none" | "alibi")) = arguments.word("position-embedding-type").as_deref() {
+        model["attention"]["scores"]["positions"] = kind.into();
     }
     let hybrid = arguments.word("hybrid-layer-pattern").or(arguments.word("hybrid-override-pattern"));
     if let Some(text) = hybrid {
@@ -122,16 +124,12 @@ fn layers(arguments: &Arguments, model: &mut Value, hidden: u64) -> Result<Optio
 fn vocabulary(arguments: &Arguments) -> Result<u64, String> {
     let tokenizer = arguments.word("tokenizer-type");
     let words = arguments.number("vocab-size")?;
-    // Versions that know this option count the end of a document among the words.
-    let counted = arguments.has("null-tokenizer-eod-id");
     if let Some(padded) = arguments.number("padded-vocab-size")? {
         return Ok(padded);
     }
     match (tokenizer.as_deref(), words) {
-        // One more word, for the end of a document.
-        (Some("NullTokenizer" | "NullMultimodalTokenizer"), Some(words)) if !counted => {
-            Ok(words.saturating_add(1))
-        }
+        // One more word, for the end of a document. The tokenizer of numbers counts that among its words since core_v0.18.
+        (Some("NullMultimodalTokenizer"), Some(words)) => Ok(words.saturating_add(1)),
         (_, Some(words)) => Ok(words),
         (None | Some("GPT2BPETokenizer"), None) => Ok(GPT2_WORDS),
         (Some("Llama2Tokenizer"), None) => Ok(LLAMA2_WORDS),
@@ -151,7 +149,9 @@ fn parts(arguments: &Arguments) -> Map<String, Value> {
     let mut parts = Map::new();
     let text = |name: &str| arguments.values(name).map(|values| values.join(" "));
     for row in PARTS {
-        let Some(text) = text(row.option).filter(|text| text.parse::<f64>() != Ok(0.0)) else { continue };
+        let Some(text) = text(row.option).filter(|text| plain_digits(text).parse::<f64>() != Ok(0.0)) else {
+            continue;
+        };
         let value = if text.is_empty() { json!(true) } else { clip(&text).into() };
         parts.insert(row.option.to_owned(), value);
     }
@@ -159,14 +159,14 @@ fn parts(arguments: &Arguments) -> Map<String, Value> {
     let quick = arguments.flag("quick-geglu");
     let clamped = text("activation-func-clamp-value").filter(|_| !quick);
     let offset = text("glu-linear-offset").filter(|text| {
-        let offset = text.parse::<f64>().unwrap_or(f64::NAN);
+        let offset = plain_digits(text).parse::<f64>().unwrap_or(f64::NAN);
         offset != 0.0 && !(quick && offset == OFFSET)
     });
     for (name, value) in [("activation-func-clamp-value", clamped), ("glu-linear-offset", offset)] {
         parts.extend(value.map(|value| (name.to_owned(), clip(&value).into())));
     }
     for (name, plain) in [
-        ("position-embedding-type", &["learned_absolute", "rope", "yarn", "none"][..]),
+        ("position-embedding-type", &["learned_absolute", "rope", "yarn", "none", "alibi"][..]),
         ("rope-type", &["rope", "yarn"][..]),
     ] {
         if let Some(kind) = text(name).filter(|kind| !plain.contains(&kind.as_str())) {

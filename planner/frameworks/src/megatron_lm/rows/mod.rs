@@ -19,6 +19,7 @@ mod routing;
 
 use crate::gap::UNDER_ALL;
 use crate::kind::Options;
+use crate::number::plain_digits;
 use crate::{Effect, Kind, Row, Table};
 use planner::model::Attention;
 use planner::plan::Plan;
@@ -29,6 +30,7 @@ pub(super) use hybrid::{ENTRY as HYBRID_ENTRY, is_hybrid};
 pub(super) use model::OFFSET;
 pub(super) use other::{NOT_COUNTED, PARTS, REFUSED};
 pub(super) use positions::read_scaling;
+pub(super) use routing::BALANCES;
 
 /// Fields of Megatron-Core's `TransformerConfig`.
 const MODEL: &str = "megatron/core/transformer/transformer_config.py";
@@ -114,7 +116,7 @@ pub(super) fn on(said: Options, option: &str) -> bool {
 
 /// A whole number of a job; none where it is no such.
 pub(super) fn whole(said: Options, option: &str) -> Option<u64> {
-    let number: f64 = said(option)?.parse().ok()?;
+    let number: f64 = plain_digits(&said(option)?).parse().ok()?;
     (number >= 0.0 && number.fract() == 0.0).then_some(number as u64)
 }
 

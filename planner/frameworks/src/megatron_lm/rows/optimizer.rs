@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::Kind::{Alone, AtLeast, Beside, Flag, Follows, Number, Own, Partly, Read, Real};
 use crate::kind::Options;
+use crate::number::plain_digits;
 use crate::row::{STYLES, has_adam};
 use crate::{Effect, Kind, Row};
 use planner::plan::{LossScale, Plan};
@@ -168,7 +169,7 @@ fn in_fp16(said: Options) -> bool {
 /// Steps of so many samples, of which the last may be a part of one; none where the job does not say its batch.
 fn steps_of(samples: &str, said: Options) -> Option<u64> {
     let batch = whole(said, "global-batch-size").filter(|batch| *batch > 0)?;
-    let samples: f64 = samples.parse().ok()?;
+    let samples: f64 = plain_digits(samples).parse().ok()?;
     (samples >= batch as f64).then(|| samples as u64 / batch)
 }
 
@@ -184,7 +185,7 @@ const WARMUP: Kind = Read(&Own {
             whole(said, steps).or_else(|| said(samples).and_then(|samples| steps_of(&samples, said)))
         };
         let falls = own("lr-decay-iters", "lr-decay-samples").or_else(|| own("train-iters", "train-samples"));
-        let part = word.parse::<f64>().ok().filter(|part| (0.0..=1.0).contains(part));
+        let part = plain_digits(word).parse::<f64>().ok().filter(|part| (0.0..=1.0).contains(part));
         Ok(falls.zip(part).map(|(falls, part)| ((falls as f64 * part) as u64).into()))
     },
 });

@@ -50,7 +50,7 @@ pub(crate) const NOT_COUNTED: &[Row] = &[
     not_counted("rampup-batch-size", "every step is counted, and trained, with the whole batch"),
     not_counted(
         "step-batch-size-schedule",
-        "the batches of a schedule are not read: say the last with --global-batch-size",
+        "every step is counted, and trained, with the schedule's last batch",
     ),
     not_counted("fp32-residual-connection", "the residual stream is counted in the compute type"),
     not_counted("cpu-offloading", "layers are counted on the GPU unless their number is said"),

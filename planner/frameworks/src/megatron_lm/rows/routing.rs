@@ -8,6 +8,10 @@ use planner::plan::Plan;
 use super::experts::moe;
 use super::{MODEL, has_experts, on, row, says, unless, whole};
 
+/// Words for how experts are kept busy alike that a plan has too.
+pub(in crate::megatron_lm) const BALANCES: [&str; 4] =
+    ["aux_loss", "seq_aux_loss", "global_aux_loss", "none"];
+
 const LOSS: &str = "a number of the router's loss";
 
 /// Something of the routing of a plan.
@@ -113,7 +117,7 @@ pub(super) const ROUTING: &[Row] = &[
         Own {
             write: |plan| Ok(balance(plan)),
             read: |word, said| {
-                let known = ["aux_loss", "seq_aux_loss", "global_aux_loss"].contains(&word);
+                let known = BALANCES.contains(&word);
                 let forced = on(said, "moe-router-force-load-balancing");
                 Ok((!forced).then(|| if known { word } else { "none" }.into()))
             },
