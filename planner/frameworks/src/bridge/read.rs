@@ -37,15 +37,8 @@ fn plan(words: &[String], job: &Job<'_>, notes: &mut Notes) -> Result<Value, Str
         );
     }
     let preset = seeing.or_else(|| preset_of(&recipe)).ok_or_else(|| {
-        format!("the model of recipe {recipe} is not in the catalogue; name a plan with --plan FILE")
+        format!("the model of recipe {recipe} is not in the catalogue; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE")
     })?;
-    if sees(&recipe) {
-        notes.warn(
-            "model",
-            &recipe,
-            "this recipe is of a model with a vision tower, which is not planned: its language model is",
-        );
-    }
     let mut plan = json!({
         "version": 1,
         "model": {"preset": preset},
@@ -81,12 +74,6 @@ fn plan(words: &[String], job: &Job<'_>, notes: &mut Notes) -> Result<Value, Str
         optimizer.retain(|name, _| !name.ends_with("_dtype"));
     }
     Ok(plan)
-}
-
-/// Whether a recipe is of a model that sees: `qwen3_vl_8b_...`.
-fn sees(recipe: &str) -> bool {
-    let mut parts = recipe.split(['_', '-', '.']);
-    parts.any(|part| matches!(part.to_ascii_lowercase().as_str(), "vl" | "vlm" | "omni" | "45v"))
 }
 
 /// Ways to train a part of the weights beside a model, as recipes and options name them.
@@ -154,26 +141,6 @@ fn as_the_recipe_says(plan: &mut Value, facts: &Value) {
 mod tests {
     use super::*;
     use crate::import::testing::{is_planned, job, words};
-
-    #[test]
-    fn models_that_see_are_no_language_models_of_a_like_name() {
-        let warned = |recipe: &str| {
-            let words = words(&format!("run_recipe.py --recipe {recipe}"));
-            import_bridge_job(&words, &job(1))
-                .findings
-                .iter()
-                .any(|finding| finding.message.contains("vision"))
-        };
-        assert!(warned("glm_45v_sft_128gpu_h100_bf16_config"));
-        // It is GLM-4.5 Air with a vision tower, and no GLM-4.5.
-        assert_eq!(preset_of("glm_45v_sft_128gpu_h100_bf16_config"), Some("glm-4.5-air"));
-        assert_eq!(preset_of("glm45_355b_pretrain_config"), Some("glm-4.5"));
-        for recipe in
-            ["glm45_355b_pretrain_config", "deepseek_v3_pretrain_config", "nemotron_nano_9b_v2_sft_config"]
-        {
-            assert!(!warned(recipe), "{recipe}");
-        }
-    }
 
     #[test]
     fn a_recipe_is_a_plan_and_overrides_change_it() {

@@ -10,17 +10,6 @@ use crate::number::plain_digits;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arguments(BTreeMap<String, Vec<String>>);
 
-/// A value as Python's numbers are read: `300_000_000` is 300000000.
-fn as_python_reads(value: &str) -> String {
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, fraction) = value.split_once('.').unwrap_or((value, "0"));
-    if value.contains('_') && digits(fraction) && whole.split('_').all(digits) {
-        value.replace('_', "")
-    } else {
-        value.to_owned()
-    }
-}
-
 /// Longest command line that is read, in words.
 const MOST_WORDS: usize = 4096;
 
@@ -33,14 +22,14 @@ impl Arguments {
         for word in words.into_iter().take(MOST_WORDS) {
             if let Some(option) = word.strip_prefix("--") {
                 let (name, value) = match option.split_once('=') {
-                    Some((name, value)) => (name, vec![as_python_reads(value)]),
+                    Some((name, value)) => (name, vec![value.to_owned()]),
                     None => (option, Vec::new()),
                 };
                 let name = name.replace('_', "-");
                 found.0.insert(name.clone(), value);
                 last = Some(name);
             } else if let Some(values) = last.as_ref().and_then(|name| found.0.get_mut(name)) {
-                values.push(as_python_reads(word));
+                values.push(word.to_owned());
             }
         }
         found
