@@ -185,8 +185,17 @@ fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
         layout.etp == 1,
         "layout.etp",
         layout.etp,
-        "no expert tensor parallel in FSDP runtimes",
-        || format!("experts are not cut by tensor parallelism in this runtime, and etp is {}", layout.etp),
+        "no expert tensor parallel is planned in FSDP runtimes",
+        || match shape.runtime.facts().flat_units {
+            // It has a mesh of its own for them, whose shards nothing here counts yet; Megatron-LM's usual etp is tp.
+            true => format!(
+                "Megatron-FSDP can cut experts by tensor parallelism, which is not planned yet, and etp is {}; Megatron-LM takes tp where --expert-tensor-parallel-size is left out",
+                layout.etp
+            ),
+            false => {
+                format!("experts are not cut by tensor parallelism in this runtime, and etp is {}", layout.etp)
+            }
+        },
     );
     let top_k_fits = moe.top_k >= 1 && moe.top_k <= moe.experts;
     broken.require(top_k_fits, "model", moe.top_k, "1 <= top_k <= experts", || {

@@ -213,6 +213,22 @@ fn bogus_strategies_are_refused_with_the_one_that_was_meant() {
 }
 
 #[test]
+fn experts_cut_by_tensor_parallelism_are_not_planned_yet() {
+    for (runtime, expected) in
+        [("megatron_fsdp", "not planned yet"), ("fsdp2", "not cut by tensor parallelism in this runtime")]
+    {
+        let file = json!({
+            "version": 1, "model": {"preset": "tiny-moe"}, "runtime": runtime, "layout": {"tp": 2, "etp": 2},
+            "cluster": {"gpu": "h100-sxm", "nodes": 1, "gpus_per_node": 8},
+        });
+        let found = estimate(&crate::parse::parse_plan(&file.to_string()).unwrap()).findings;
+        let said =
+            found.iter().any(|finding| finding.field == "layout.etp" && finding.message.contains(expected));
+        assert!(said, "{runtime}: {found:?}");
+    }
+}
+
+#[test]
 fn rules_of_the_mesh() {
     for (preset, gpus, layout, expected) in [
         // F3.
