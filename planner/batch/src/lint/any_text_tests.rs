@@ -32,6 +32,7 @@ fn long_and_deep_scripts() {
     ] {
         let report = lint(text.as_bytes());
         assert!(report.findings.len() < 2_000);
+        commands(text.as_bytes());
     }
 }
 
@@ -124,6 +125,13 @@ const PIECES: &[&str] = &[
     "[[ ",
     " ]]",
     "[ ",
+    "[ X = X ] ",
+    "[[ $X != x* ]] ",
+    "! ",
+    "else ",
+    "elif ",
+    "*) ",
+    "x|y) ",
     "ä",
     "\u{2013}",
     "\0",
@@ -147,4 +155,7 @@ fn whole(bytes: &[u8]) {
     }
     assert!(!readable(&report, "x").is_empty());
     assert_eq!(report, lint(bytes));
+    // A shell takes no more than all of a script.
+    let Commands { calls, .. } = commands(bytes);
+    assert!(calls.len() <= bytes.len() + 1, "{calls:?}");
 }

@@ -186,9 +186,10 @@ impl Walker<'_> {
         let mut chains = vec![Chain::default()];
         let mut cases: Vec<Option<String>> = Vec::new();
         for (index, item) in script.items.iter().enumerate() {
-            let is_passed = self.decides && frames.iter().any(|frame| frame.choice.skips);
+            // What stands in a part that is passed over is passed over itself.
+            let is_passed = frames.last().is_some_and(|frame| frame.choice.skips);
             let chain = chains.last().copied().unwrap_or_default();
-            let is_passed = is_passed || self.decides && chain.passes_over();
+            let is_passed = self.decides && (is_passed || chain.passes_over());
             match item {
                 Item::Open(block) => {
                     let guarded = frames.last().is_some_and(|frame| frame.guarded);
