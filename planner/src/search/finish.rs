@@ -11,6 +11,7 @@ use super::room::FitGroup;
 use super::space::Subspace;
 use super::{Search, Simulated};
 use crate::memory;
+use crate::nonuniform::plan_failures;
 use crate::plan::Plan;
 use crate::time;
 use crate::units::Bytes;
@@ -265,7 +266,11 @@ impl Search {
     fn row_of_healthy_step(&self, scored: &Scored) -> Option<(Row, Plan, Slowed)> {
         let settings = self.settings(&scored.candidate)?;
         let mut file = settings.apply(&self.request.plan);
-        let plan = Plan::judge(&file).plan?;
+        let mut plan = Plan::judge(&file).plan?;
+        // The page's searchers leave what else there is to say of failed GPUs to the page.
+        if plan.nonuniform.is_none() && !plan.cluster.failed.is_empty() {
+            plan.nonuniform = plan_failures(&plan).ok()?;
+        }
         let subspace = self.space.subspaces.get(scored.candidate.subspace as usize)?;
         let memory = memory::answer(&plan);
         let (healthy, left) = match plan.nonuniform.is_some() {
