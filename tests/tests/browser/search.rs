@@ -85,6 +85,29 @@ async fn a_search_in_the_page_finds_what_the_command_finds() -> Result<()> {
     for name in ["tp", "pp", "ep", "vpp"] {
         ensure!(shown["plan"]["layout"][name] == best[name], "{name} {}: {shown}", best[name]);
     }
+
+    // Around failed GPUs, too: a row has what the ranks that are left take, and the plan that is taken keeps them.
+    let failed = json!([{"rank": 0}]);
+    let around = json!({
+        "version": 1,
+        "model": { "preset": "llama-3-8b" },
+        "cluster": { "gpu": "h100-sxm", "nodes": 1, "failed": failed },
+        "training": { "global_batch_size": 32 },
+    });
+    open(&browser, &around).await?;
+    phase(&browser, "done").await?;
+    std::fs::write(&file, around.to_string())?;
+    let output = expect_code(shardplan()?.arg("search").arg(&file).arg("--json"), 0)?;
+    let answer: Value = serde_json::from_slice(&output.stdout)?;
+    let peak = answer["rows"][0]["peak_bytes"].as_f64().context("a peak")? / f64::from(1 << 30);
+    let row = browser.text("search-row").await?;
+    ensure!(row.contains(&format!("{peak:.1}")), "{peak} GiB: {row}");
+    browser.click("search-row").await?;
+    let peak = format!("{peak:.1}");
+    browser.text_when("answer-peak", SOON, |text| text.contains(&peak)).await?;
+    browser.click("tab-data").await?;
+    let shown: Value = serde_json::from_str(&browser.text("data-json").await?)?;
+    ensure!(shown["plan"]["cluster"]["failed"] == failed, "{shown}");
     let errors = browser.console_errors().await?;
     ensure!(errors.is_empty(), "the page's console says {errors:#?}");
     Ok(())
