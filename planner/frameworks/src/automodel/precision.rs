@@ -26,7 +26,7 @@ pub(super) fn eight_bits(settings: &Settings, runtime: Runtime, plan: &mut Value
         (false, Some((name, said))) => (name, format!("model.backend.te_fp8 of {said}")),
         (false, None) => return,
     };
-    let Some(name) = name.filter(|name| runtime == Runtime::Fsdp2 && *name != "fp8_blockwise") else {
+    let Some(name) = name.filter(|name| !runtime.facts().flat_units && *name != "fp8_blockwise") else {
         notes.warn("training.dtype", &said, COUNTED_BF16);
         return;
     };
@@ -93,7 +93,7 @@ pub(super) fn state(settings: &Settings, runtime: Runtime, plan: &mut Value, not
     let masters = settings.flag("optimizer.master_weights");
     let moments = ["exp_avg_dtype", "exp_avg_sq_dtype"].map(|name| wide(&format!("optimizer.{name}")));
     let field = "layout.fsdp.sharded_dtype";
-    if runtime != Runtime::Fsdp2 {
+    if runtime.facts().flat_units {
         if masters || moments != [true, true] {
             notes.warn(field, class, "types of its state are counted as Megatron-FSDP has them by itself");
         }

@@ -159,14 +159,14 @@ fn plan(
 /// nothing is compiled, whatever Automodel's own file for the model has.
 fn compiles(settings: &Settings, runtime: Runtime, plan: &mut Value, notes: &mut Notes) {
     let whole = settings.flag("compile.enabled");
-    match runtime {
-        Runtime::Fsdp2 => {
+    match runtime.facts().flat_units {
+        false => {
             plan["layout"]["fsdp"]["compile"] = (whole || settings.flag("distributed.enable_compile")).into();
         }
-        _ if whole => {
+        true if whole => {
             notes.warn("layout.fsdp.compile", "compile", "no plan of Megatron-FSDP has it; it is left out")
         }
-        _ => {}
+        true => {}
     }
 }
 
