@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use frameworks::Recognised;
 use frameworks::import::{self, Job};
 use planner::parse::with_words;
 use planner::runtime::Runtime;
@@ -342,10 +341,8 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
     let text = input::read_text(&path, "the model or job file")?;
     let name = path.display().to_string();
     let of_words = |words: &[&str]| {
-        let launched = import::unwrap(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
-        let recognised = frameworks::recognise(&launched);
-        let known = recognised != Recognised::Unknown;
-        known.then_some(Training { launched, recognised, gpus_per_node: None, remarks: Vec::new() })
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        Some(Training::of(import::unwrap(&words))).filter(Training::is_known)
     };
     let (training, config) = match extension {
         "toml" => (of_words(&["torchrun", "-m", "torchtitan.train", "--job.config_file", &name]), Some(text)),
@@ -359,12 +356,10 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
     };
     let gpu = source.gpu.clone().unwrap_or_default();
     if let Some(Training { launched, recognised, gpus_per_node, remarks }) = training {
-        let asked = (
-            launched.nodes,
-            gpus_per_node.or(launched.processes_per_node.filter(|&processes| processes > 1)),
-        );
-        let nodes = source.nodes.or(asked.0).unwrap_or(1);
-        let gpus_per_node = source.gpus_per_node.or(asked.1).unwrap_or(8);
+        let starts = launched.processes_per_node.filter(|&processes| processes > 1);
+        let (of_job, on_node) = (launched.nodes, gpus_per_node.or(starts));
+        let nodes = source.nodes.or(of_job).unwrap_or(1);
+        let gpus_per_node = source.gpus_per_node.or(on_node).unwrap_or(8);
         let job = Job { gpu: &gpu, nodes, gpus_per_node, environment: &[] };
         remarks.iter().for_each(|remark| notice(&format!("{name}: {remark}")));
         let imported = frameworks::import_job(&launched, &recognised, config.as_deref(), &job);
@@ -375,8 +370,9 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
         if !imported.unknown.is_empty() {
             notice(&format!("{name}: options that nothing here knows: {}", imported.unknown.join(", ")));
         }
-        if asked.0.is_some() && source.nodes.is_none() || asked.1.is_some() && source.gpus_per_node.is_none()
-        {
+        let is_of_job =
+            source.nodes.is_none() && of_job.is_some() || source.gpus_per_node.is_none() && on_node.is_some();
+        if is_of_job {
             notice(&format!(
                 "{name}: planned for the {nodes} nodes of {gpus_per_node} GPUs that it starts on; --nodes and --gpus-per-node say others"
             ));

@@ -84,45 +84,43 @@ pub struct Training {
     pub remarks: Vec<String>,
 }
 
+impl Training {
+    /// That of a command that starts it itself.
+    pub fn of(launched: Launched) -> Training {
+        let recognised = frameworks::recognise(&launched);
+        Training { launched, recognised, gpus_per_node: None, remarks: Vec::new() }
+    }
+
+    /// Whether anything here knows what it is.
+    pub fn is_known(&self) -> bool {
+        self.recognised != Recognised::Unknown
+    }
+}
+
 /// What trains: the program that is started, or where that is a shell script the first training that the script starts.
 fn training(launched: Launched) -> Training {
-    let recognised = frameworks::recognise(&launched);
-    let alone = |launched| Training {
-        launched,
-        recognised: recognised.clone(),
-        gpus_per_node: None,
-        remarks: Vec::new(),
-    };
-    if recognised != Recognised::Unknown {
-        return alone(launched);
+    let outer = Training::of(launched);
+    if outer.is_known() {
+        return outer;
     }
-    let name = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
-    let is_shell = |word: &&String| matches!(name(word).as_str(), "bash" | "sh" | "dash" | "zsh");
-    let mut words = launched.words.iter().skip_while(|word| is_shell(word) || word.starts_with('-'));
-    let text = words.next().and_then(|path| read(Path::new(path)).ok());
-    match text.as_deref().and_then(in_script) {
-        Some(Training { launched: inner, recognised, gpus_per_node, remarks }) => {
-            let environment = [launched.environment, inner.environment].concat();
-            let nodes = launched.nodes.or(inner.nodes);
-            let processes_per_node = launched.processes_per_node.or(inner.processes_per_node);
-            let launched = Launched { nodes, processes_per_node, environment, ..inner };
-            Training { launched, recognised, gpus_per_node, remarks }
-        }
-        None => alone(launched),
-    }
+    let text = import::script_of(&outer.launched.words).and_then(|path| read(Path::new(path)).ok());
+    let Some(mut inner) = text.as_deref().and_then(in_script) else { return outer };
+    let (Launched { nodes, processes_per_node, environment, .. }, within) =
+        (outer.launched, &mut inner.launched);
+    within.nodes = nodes.or(within.nodes);
+    within.processes_per_node = processes_per_node.or(within.processes_per_node);
+    within.environment.splice(..0, environment);
+    inner
 }
 
 /// The first training that a shell script starts, where anything here knows one of its commands. What its launcher does not say of nodes and
 /// processes is what the script asks Slurm for.
 pub fn in_script(text: &str) -> Option<Training> {
     let script = batch::lint::commands(text.as_bytes());
-    let (launched, recognised) = script.calls.iter().find_map(|words| {
-        let launched = import::unwrap(words);
-        let recognised = frameworks::recognise(&launched);
-        (recognised != Recognised::Unknown).then_some((launched, recognised))
-    })?;
-    let nodes = launched.nodes.or(script.nodes);
-    let processes_per_node = launched.processes_per_node.or(script.tasks_per_node);
+    let mut found = script.calls.iter().map(|words| Training::of(import::unwrap(words)));
+    let mut found = found.find(Training::is_known)?;
+    found.launched.nodes = found.launched.nodes.or(script.nodes);
+    found.launched.processes_per_node = found.launched.processes_per_node.or(script.tasks_per_node);
     let remark = |names: &[String], said: &str| {
         let shown: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("${name}")).collect();
         let more = names.len().saturating_sub(MOST_NAMED);
@@ -134,12 +132,8 @@ pub fn in_script(text: &str) -> Option<Training> {
         &script.open,
         "only a run of the script knows whether their values are replaced, so the last ones are taken; look whether the plan is the job",
     );
-    Some(Training {
-        launched: Launched { nodes, processes_per_node, ..launched },
-        recognised,
-        gpus_per_node: script.gpus_per_node,
-        remarks: unset.into_iter().chain(open).collect(),
-    })
+    (found.gpus_per_node, found.remarks) = (script.gpus_per_node, unset.into_iter().chain(open).collect());
+    Some(found)
 }
 
 fn recover(launched: &Launched, recognised: &Recognised, variables: &Variables, machine: &Machine) -> Found {

@@ -7,9 +7,11 @@ use super::candidate::Candidate;
 use super::room::{FitGroup, Room};
 use super::space::Subspace;
 use crate::cluster::FailedGpu;
+use crate::finding::Finding;
 use crate::memory;
 use crate::nonuniform::plan_failures;
 use crate::plan::Plan;
+use crate::reduced::Nonuniform;
 
 /// Share of what a smaller group's ranks would hold if everything grew as the group shrinks: less than that none holds.
 const GROWS: f64 = 0.8;
@@ -53,21 +55,42 @@ impl Growth {
         if failed.is_empty() {
             return None;
         }
-        let world = plan.world_size();
+        let mut growth = Growth { subspace: subspace.clone(), failed, times: Vec::new() };
         let times = |size: u64| {
-            let mut plan = Plan::clone(plan);
-            plan.cluster.failed.clone_from(&failed);
-            let layout = &mut plan.layout;
-            (layout.tp, layout.cp, layout.pp, layout.vpp) = (size, 1, 1, 1);
-            (layout.dp, layout.sp) = (world / size, false);
-            (plan.training.micro_batch_size, plan.training.global_batch_size) =
-                (1, world.saturating_mul(size));
-            let shrunk = plan_failures(&plan).ok()??.shrunk;
+            let shrunk = growth.of_size(size).ok()??.shrunk;
             Some((u32::try_from(size).ok()?, shrunk.base as f64 / shrunk.reduced.max(1) as f64))
         };
-        let sizes = (1..=world).filter(|size| world.is_multiple_of(*size));
-        let times = sizes.filter_map(times).collect();
-        Some(Arc::new(Growth { subspace: subspace.clone(), failed, times }))
+        growth.times = growth.sizes().filter_map(times).collect();
+        Some(Arc::new(growth))
+    }
+
+    /// Sizes of tensor-parallel groups that divide the GPUs.
+    fn sizes(&self) -> impl Iterator<Item = u64> + use<> {
+        let world = self.subspace.plan.world_size();
+        (1..=world).filter(move |size| world.is_multiple_of(*size))
+    }
+
+    /// The plan of the smaller groups where healthy ones have this size and nothing else is split.
+    fn of_size(&self, size: u64) -> Result<Option<Nonuniform>, Box<Finding>> {
+        let mut plan = Plan::clone(&self.subspace.plan);
+        let world = plan.world_size();
+        plan.cluster.failed.clone_from(&self.failed);
+        let layout = &mut plan.layout;
+        (layout.tp, layout.cp, layout.pp, layout.vpp) = (size, 1, 1, 1);
+        (layout.dp, layout.sp) = (world / size, false);
+        (plan.training.micro_batch_size, plan.training.global_batch_size) = (1, world.saturating_mul(size));
+        plan_failures(&plan)
+    }
+
+    /// Why nobody goes on, whatever else is chosen: with this size of the groups where one is held, with any where none is.
+    pub(super) fn refusal(&self, held: Option<u64>) -> Option<String> {
+        let is_held = |size: u64| held.is_none_or(|held| held == size);
+        if self.times.iter().any(|(size, _)| is_held(u64::from(*size))) {
+            return None;
+        }
+        let finding =
+            self.sizes().filter(|size| is_held(*size)).last().and_then(|size| self.of_size(size).err())?;
+        Some(format!("{}: {} ({})", finding.field, finding.message, finding.rule))
     }
 
     /// What is left of a candidate whose healthy ranks take so many bytes. Beyond `enough` nobody asks how much exactly.
@@ -189,6 +212,28 @@ mod tests {
                     remedy.said
                 );
             }
+        }
+    }
+
+    /// Where nobody goes on it is said why, and not that a rule of layouts is broken.
+    #[test]
+    fn who_can_not_go_on_is_told_why() {
+        let of_tp_1 = json!({"layout": {"tp": 1}, "software": {"framework": "megatron-lm"}});
+        for (preset, more, said) in [
+            ("llama-3-8b", json!({"runtime": "fsdp2"}), "runtime fsdp2 can't go on"),
+            ("qwen3-30b-a3b", json!({"software": {"framework": "bridge 26.08"}}), "routed experts"),
+            ("llama-3-8b", of_tp_1, "cluster.failed: "),
+        ] {
+            let mut file = open(preset, "h100-sxm", 2, more);
+            file.cluster.failed = serde_json::from_value(json!([{"rank": 3}])).unwrap();
+            let request = Choice::of(&file).unwrap().unwrap().request;
+            let relief = whole(&Search::new(&request).unwrap()).relief.unwrap();
+            let first = relief.suggestions.first().unwrap();
+            assert!(
+                first.contains(said) && !first.contains("world size"),
+                "{preset}: {:?}",
+                relief.suggestions
+            );
         }
     }
 }

@@ -291,12 +291,11 @@ impl Search {
             }
             None => Slowed { seconds: 1.0, tokens: 1.0 },
         };
-        let plan = healthy;
         let row = Row {
             place: 0,
             group: FitGroup::Fits,
             settings,
-            gpus: plan.world_size(),
+            gpus: healthy.world_size(),
             step_seconds: time.step_seconds,
             simulated: false,
             closed_form_seconds: scored.seconds,
@@ -311,7 +310,7 @@ impl Search {
             cost: subspace.price.map(|_| 0.0),
             days: time.days,
         };
-        Some((row, plan, slowed))
+        Some((row, healthy, slowed))
     }
 
     /// Of all clusters' fronts and of the best, those that no other beats in seconds (simulated where they were),

@@ -78,7 +78,7 @@ impl Search {
     /// What would fit, where nothing does or only just; where nothing is valid, what would be.
     pub(super) fn relief(&self, partial: &Partial, rules: &[RuleCount]) -> Relief {
         if partial.smallest.is_empty() {
-            return self.invalid(rules);
+            return self.without_failed().unwrap_or_else(|| self.invalid(rules));
         }
         let smallest = self.lacking(partial).smallest;
         let mut remedies = self.unpinned();
@@ -96,6 +96,19 @@ impl Search {
         let mut suggestions: Vec<String> = remedies.iter().map(|remedy| remedy.said.clone()).collect();
         suggestions.extend(told);
         Relief { smallest, contradiction: Vec::new(), remedies, suggestions }
+    }
+
+    /// Why no candidate goes on without the failed GPUs, where that is why none is valid.
+    fn without_failed(&self) -> Option<Relief> {
+        let held = match &self.request().axes.tp {
+            Some(AxisValues::Fixed(size)) => Some(*size),
+            _ => None,
+        };
+        let why = self.growth.iter().flatten().find_map(|growth| growth.refusal(held))?;
+        let remedies = if held.is_some() { self.unpinned() } else { Vec::new() };
+        let suggestions =
+            std::iter::once(why).chain(remedies.iter().map(|remedy| remedy.said.clone())).collect();
+        Some(Relief { smallest: None, contradiction: Vec::new(), remedies, suggestions })
     }
 
     /// What stands in the way where no candidate is valid.

@@ -8,13 +8,12 @@ use serde_json::Value;
 use super::failing::still_there;
 use super::request::RecomputeWords;
 use super::sharding::Sharding;
-use crate::cluster;
 use crate::finding::Finding;
 use crate::json::by_field::by_field;
 use crate::parse::with_value;
 use crate::runtime::Runtime;
 use crate::settings::{Precision, Schedule};
-use crate::wire::PlanFile;
+use crate::wire::{PlanFile, Setting};
 
 /// Everything that a search chose for one plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -140,8 +139,9 @@ impl Settings {
         let failed = file.cluster.failed.as_deref().unwrap_or_default();
         let mut file = neutral(file, &self.gpu, self.runtime);
         file.cluster.nodes = Some(self.nodes);
-        let gpus_per_node = file.cluster.gpus_per_node.or_else(|| cluster::gpu(&self.gpu)?.node_gpus);
-        let failed = still_there(failed, self.nodes, gpus_per_node.unwrap_or(u64::MAX));
+        let gpus_per_node = file.cluster.gpus_per_node;
+        let gpus_per_node = gpus_per_node.unwrap_or_else(|| Setting::usual_of("cluster.gpus_per_node"));
+        let failed = still_there(failed, self.nodes, gpus_per_node);
         file.cluster.failed = Some(failed).filter(|failed| !failed.is_empty());
         let layout = &mut file.layout;
         layout.tp = Some(self.tp);

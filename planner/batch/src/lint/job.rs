@@ -118,6 +118,24 @@ impl Job {
     }
 }
 
+/// Variables that the shell of whoever submits has exported already.
+pub(super) fn is_ambient(name: &str) -> bool {
+    matches!(
+        name,
+        "PATH"
+            | "HOME"
+            | "USER"
+            | "SHELL"
+            | "PWD"
+            | "LANG"
+            | "TMPDIR"
+            | "LD_LIBRARY_PATH"
+            | "PYTHONPATH"
+            | "CUDA_HOME"
+            | "_"
+    ) || name.starts_with("SLURM_")
+}
+
 /// GPUs of a node that options ask for.
 pub(super) fn gpus_of(given: &[Given]) -> Option<u64> {
     let text = |name: &str| options::last(given, name)?.value.as_ref()?.text.known();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::rows::table;
+use crate::import::WITH_ENCODER;
 use crate::import::settings::Settings;
 use crate::import::write::Notes;
 use planner::runtime::Runtime;
@@ -15,7 +16,6 @@ const DIFFUSION: &str = "diffusion models are not planned";
 const DRAFTER: &str = "a drafter, which no plan has, is trained beside a model";
 const CLASSES: &str = "a classifier, which has no output layer over the vocabulary, is not planned";
 const MAKES_IMAGES: &str = "models that make images beside text are not planned";
-const ENCODER: &str = "models with an encoder are not planned";
 
 /// Parts of the names of recipes' classes (`recipes/`) that train something else.
 const RECIPES: &[(&str, &str)] = &[
@@ -40,7 +40,7 @@ const MODELS: &[(&str, &str)] = &[
     ("Diffusion", DIFFUSION),
     ("Drafter", DRAFTER),
     ("SequenceClassification", CLASSES),
-    ("Seq2Seq", ENCODER),
+    ("Seq2Seq", WITH_ENCODER),
 ];
 /// Keys that stand in the recipes of something else.
 const KEYS: &[(&str, &str)] = &[

@@ -219,7 +219,7 @@ fn layer(launched: &mut Launched, mut words: Vec<String>) -> Step {
         "uv" if words.get(1).is_some_and(|word| word == "run") => {
             Step::Inner(options(launched, rest(&mut words, 2), &UV))
         }
-        "bash" | "sh" | "dash" | "zsh" => shell(launched, words),
+        name if is_shell(name) => shell(launched, words),
         _ if is_python(&name) => python(words),
         _ => match words.iter().skip(1).position(|word| is_launcher(word)) {
             // A tool that runs a command, with options that are nobody's business here.
@@ -233,6 +233,16 @@ fn layer(launched: &mut Launched, mut words: Vec<String>) -> Step {
 
 fn base_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
+}
+
+fn is_shell(name: &str) -> bool {
+    matches!(name, "bash" | "sh" | "dash" | "zsh")
+}
+
+/// The file of a command that may be a shell script, with or without the shell that reads it.
+pub fn script_of(words: &[String]) -> Option<&str> {
+    let is_before = |word: &&String| is_shell(base_name(word)) || word.starts_with('-');
+    words.iter().find(|word| !is_before(word)).map(String::as_str)
 }
 
 fn is_python(name: &str) -> bool {

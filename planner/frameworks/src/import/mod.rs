@@ -11,5 +11,8 @@ pub(crate) mod write;
 pub(crate) mod yaml;
 
 pub use arguments::Arguments;
-pub use command::{Launched, unwrap};
+pub use command::{Launched, script_of, unwrap};
 pub use imported::{Imported, Job};
+
+/// Why models are not planned that have more than a decoder.
+pub(crate) const WITH_ENCODER: &str = "models with an encoder are not planned";

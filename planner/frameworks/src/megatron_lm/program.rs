@@ -1,17 +1,18 @@
 //! Programs of Megatron-LM that train something else than one decoder, whatever their options are.
 
-const ENCODER: &str = "models with an encoder are not planned";
+use crate::import::WITH_ENCODER;
+
 const VISION: &str = "vision models are not planned";
 const SEVERAL: &str = "models that are made of several are not planned";
 
 /// Words in the name of such a program, and what it trains.
 const OTHER: &[(&str, &str)] = &[
-    ("bert", ENCODER),
-    ("biencoder", ENCODER),
-    ("ict", ENCODER),
-    ("realm", ENCODER),
-    ("retro", ENCODER),
-    ("t5", ENCODER),
+    ("bert", WITH_ENCODER),
+    ("biencoder", WITH_ENCODER),
+    ("ict", WITH_ENCODER),
+    ("realm", WITH_ENCODER),
+    ("retro", WITH_ENCODER),
+    ("t5", WITH_ENCODER),
     ("dino", VISION),
     ("inpaint", VISION),
     ("llava", VISION),

@@ -12,7 +12,7 @@ pub(crate) use class::class_plan;
 pub use class::{Class, Plan as TpPlan};
 pub(crate) use hf::known_sources;
 pub use hf::{Era, Sources, UnknownStyle, merge};
-pub use pattern::matches;
+pub use pattern::{glob, matches};
 pub use validate::check;
 
 use crate::layout::TpPlanSource;

@@ -13,8 +13,8 @@ pub fn matches(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// `*` is any run of characters, `?` any one.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
+/// Whether a text is of a pattern in which `*` is any run of characters and `?` any one.
+pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let (mut star, mut mark) = (None, 0);
     while from < text.len() {

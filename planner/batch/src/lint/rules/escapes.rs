@@ -1,6 +1,7 @@
 //! Names that one shell expands and another should.
 
 use super::super::facts::Call;
+use super::super::job::is_ambient;
 use super::super::notes::Notes;
 use super::super::syntax::RedirectKind;
 use super::super::text::Text;
@@ -313,22 +314,4 @@ fn not_exported(context: &Context<'_>, notes: &mut Notes<'_>) {
             format!("export {name} before srun, or hand it over: bash -c '... \"$1\" ...' bash \"${name}\""),
         );
     }
-}
-
-/// Variables that the shell of whoever submits has exported already.
-fn is_ambient(name: &str) -> bool {
-    matches!(
-        name,
-        "PATH"
-            | "HOME"
-            | "USER"
-            | "SHELL"
-            | "PWD"
-            | "LANG"
-            | "TMPDIR"
-            | "LD_LIBRARY_PATH"
-            | "PYTHONPATH"
-            | "CUDA_HOME"
-            | "_"
-    ) || name.starts_with("SLURM_")
 }

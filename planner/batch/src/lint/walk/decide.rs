@@ -2,9 +2,11 @@
 //!
 //! What a script never assigns, and neither Slurm nor a login sets, is empty where somebody submits it as it stands.
 
+use super::super::job::is_ambient;
 use super::super::syntax::Operator;
 use super::super::text::{HoleKind, Text};
 use super::{Field, Walker};
+use planner::shard::tp_plan::glob;
 
 /// Bytes of a text that is compared with a pattern.
 const LONGEST: usize = 4096;
@@ -78,17 +80,13 @@ impl Choice {
     }
 }
 
-/// Whether something sets a variable that no script assigns.
+/// Whether something sets a variable that no script assigns: a login, Slurm, a launcher, or the shell itself.
 fn is_set_elsewhere(name: &str) -> bool {
-    let of_others =
-        ["SLURM", "OMPI_", "PMI", "MPI", "CUDA", "NCCL", "LC_", "CONDA", "VIRTUAL_ENV", "MASTER_"];
-    of_others.iter().any(|start| name.starts_with(start))
-        || matches!(
-            name,
-            "HOME" | "USER" | "LOGNAME" | "SHELL" | "PATH" | "LD_LIBRARY_PATH" | "PWD" | "OLDPWD" | "HOSTNAME" | "TMPDIR" | "LANG"
-        )
+    let of_launchers = ["OMPI_", "PMI", "MPI", "CUDA", "NCCL", "LC_", "CONDA", "VIRTUAL_ENV", "MASTER_"];
+    is_ambient(name)
         || super::is_rank(name)
-        || matches!(name, "WORLD_SIZE" | "LOCAL_WORLD_SIZE")
+        || of_launchers.iter().any(|start| name.starts_with(start))
+        || matches!(name, "LOGNAME" | "OLDPWD" | "HOSTNAME" | "WORLD_SIZE" | "LOCAL_WORLD_SIZE")
         // $?, $$, $! and $-; $# is a number, and $1 is empty where no argument is given.
         || name.chars().all(|sign| sign.is_ascii_punctuation() && sign != '_')
 }
@@ -215,32 +213,6 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 
 /// Whether a text is of a pattern with `*` and `?`; nothing of one with `[`.
 fn matches(pattern: &str, text: &str) -> Option<bool> {
-    if pattern.contains(['[', '\\']) || pattern.len() > LONGEST || text.len() > LONGEST {
-        return None;
-    }
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut at, mut from) = (0, 0);
-    // The last `*`, and where the text behind it began.
-    let mut star = None;
-    while from < text.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at, from));
-                at += 1;
-            }
-            Some(&sign) if sign == b'?' || sign == text[from] => {
-                at += 1;
-                from += 1;
-            }
-            _ => match star {
-                Some((star_at, star_from)) => {
-                    star = Some((star_at, star_from + 1));
-                    at = star_at + 1;
-                    from = star_from + 1;
-                }
-                None => return Some(false),
-            },
-        }
-    }
-    Some(pattern.get(at..).is_none_or(|rest| rest.iter().all(|&sign| sign == b'*')))
+    let is_known = !pattern.contains(['[', '\\']) && pattern.len() <= LONGEST && text.len() <= LONGEST;
+    is_known.then(|| glob(pattern.as_bytes(), text.as_bytes()))
 }

@@ -1,6 +1,7 @@
 //! Options that make a job something else, that are not counted, or that the model computes beside; and variables.
 
 use crate::Kind::{Asked, Own};
+use crate::import::WITH_ENCODER;
 use crate::{Effect, Kind, Row};
 use planner::plan::Plan;
 
@@ -20,7 +21,7 @@ const fn not_counted(option: &'static str, instead: &'static str) -> Row {
 /// Options that make a job something else than the training of one decoder.
 pub(crate) const REFUSED: &[Row] = &[
     refused("export-kd-teacher-load", "a teacher model, whose size the options don't say, is held beside"),
-    refused("encoder-num-layers", "models with an encoder are not planned"),
+    refused("encoder-num-layers", WITH_ENCODER),
     refused("use-torch-fsdp2", "torch's FSDP2 under Megatron-LM is not planned"),
     refused(
         "heterogeneous-layers-config-path",
@@ -41,7 +42,7 @@ pub(crate) const REFUSED: &[Row] = &[
     refused("expert-tensor-parallel-num-weight-shards", "weights sharded once more are not planned"),
     refused("num-tokens-to-generate", "this is a run of inference"),
     refused("img-h", "vision models are not planned"),
-    refused("is-encoder-decoder", "models with an encoder are not planned"),
+    refused("is-encoder-decoder", WITH_ENCODER),
     refused("logits-load-dir", "logits of a teacher, whose number the options don't say, are held beside"),
 ];
 
