@@ -7,7 +7,7 @@ use super::candidate::Candidate;
 use super::room::{FitGroup, Room};
 use super::space::Subspace;
 use crate::cluster::FailedGpu;
-use crate::finding::Finding;
+use crate::finding::{Finding, divisors};
 use crate::memory;
 use crate::nonuniform::plan_failures;
 use crate::plan::Plan;
@@ -56,21 +56,17 @@ impl Growth {
             return None;
         }
         let mut growth = Growth { subspace: subspace.clone(), failed, times: Vec::new() };
-        let times = |size: u64| {
-            let shrunk = growth.of_size(size).ok()??.shrunk;
-            Some((u32::try_from(size).ok()?, shrunk.base as f64 / shrunk.reduced.max(1) as f64))
-        };
-        growth.times = growth.sizes().filter_map(times).collect();
+        for size in divisors(plan.world_size()) {
+            if let (Ok(Some(nonuniform)), Ok(tp)) = (growth.of_size(size), u32::try_from(size)) {
+                let shrunk = nonuniform.shrunk;
+                growth.times.push((tp, shrunk.base as f64 / shrunk.reduced.max(1) as f64));
+            }
+        }
         Some(Arc::new(growth))
     }
 
-    /// Sizes of tensor-parallel groups that divide the GPUs.
-    fn sizes(&self) -> impl Iterator<Item = u64> + use<> {
-        let world = self.subspace.plan.world_size();
-        (1..=world).filter(move |size| world.is_multiple_of(*size))
-    }
-
     /// The plan of the smaller groups where healthy ones have this size and nothing else is split.
+    #[inline(never)]
     fn of_size(&self, size: u64) -> Result<Option<Nonuniform>, Box<Finding>> {
         let mut plan = Plan::clone(&self.subspace.plan);
         let world = plan.world_size();
@@ -83,14 +79,14 @@ impl Growth {
     }
 
     /// Why nobody goes on, whatever else is chosen: with this size of the groups where one is held, with any where none is.
-    pub(super) fn refusal(&self, held: Option<u64>) -> Option<String> {
-        let is_held = |size: u64| held.is_none_or(|held| held == size);
-        if self.times.iter().any(|(size, _)| is_held(u64::from(*size))) {
+    pub(super) fn refusal(&self, held: Option<u64>) -> Option<Box<Finding>> {
+        if self.times.iter().any(|(size, _)| held.is_none_or(|held| held == u64::from(*size))) {
             return None;
         }
-        let finding =
-            self.sizes().filter(|size| is_held(*size)).last().and_then(|size| self.of_size(size).err())?;
-        Some(format!("{}: {} ({})", finding.field, finding.message, finding.rule))
+        let world = self.subspace.plan.world_size();
+        let size = held.unwrap_or(world);
+        // One that does not divide the GPUs has a rule that says so.
+        if world.is_multiple_of(size) { self.of_size(size).err() } else { None }
     }
 
     /// What is left of a candidate whose healthy ranks take so many bytes. Beyond `enough` nobody asks how much exactly.

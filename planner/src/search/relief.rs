@@ -104,7 +104,7 @@ impl Search {
             Some(AxisValues::Fixed(size)) => Some(*size),
             _ => None,
         };
-        let why = self.growth.iter().flatten().find_map(|growth| growth.refusal(held))?;
+        let why = said(&*self.growth.iter().flatten().find_map(|growth| growth.refusal(held))?);
         let remedies = if held.is_some() { self.unpinned() } else { Vec::new() };
         let suggestions =
             std::iter::once(why).chain(remedies.iter().map(|remedy| remedy.said.clone())).collect();
@@ -146,10 +146,7 @@ impl Search {
         let errors = Plan::resolve(&self.request().plan).findings.into_iter();
         let mut errors = errors.filter(|one| one.severity == Severity::Error);
         let error = errors.find(|one| rules.iter().any(|known| known.rule == one.rule))?;
-        let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let near: Vec<String> = error.nearest.iter().map(word).collect();
-        let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
-        Some(format!("{}: {}{near} ({})", error.field, error.message, error.rule))
+        Some(said(&error))
     }
 
     /// What is wrong with what is held, as the plan says it that is valid when that is left open.
@@ -427,6 +424,14 @@ impl Search {
         request.axes.nodes = Some(AxisValues::Fixed(nodes));
         Fitting::of(&request)
     }
+}
+
+/// A finding in a sentence: its field, what is wrong, what else there is, and by which rule.
+fn said(finding: &Finding) -> String {
+    let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let near: Vec<String> = finding.nearest.iter().map(word).collect();
+    let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+    format!("{}: {}{near} ({})", finding.field, finding.message, finding.rule)
 }
 
 impl Fitting {
