@@ -291,6 +291,10 @@ fn time_lines(time: &TimeAnswer) -> String {
         }
     }
     out.push_str(&text::table(&rows));
+    if time.hidden_communication > 0.0 {
+        let hidden = text::seconds(time.hidden_communication);
+        out.push_str(&format!("hidden      {hidden} s of collectives beside that computing\n"));
+    }
     out
 }
 

@@ -198,11 +198,14 @@ fn beside(measured: &MeasuredRun, predicted: &Compared) -> String {
     };
     let step = text::seconds(measured.step_seconds);
     let communication = measured.communication.map(|Communication { exposed_seconds, hidden_seconds }| {
-        let [exposed, hidden] = [exposed_seconds, hidden_seconds].map(text::seconds);
-        let predicted = predicted
-            .exposed_communication_seconds
-            .map_or_else(String::new, |seconds| format!(" ({} s predicted)", text::seconds(seconds)));
-        format!(", communicated for {exposed} s exposed{predicted} and {hidden} s hidden")
+        let beside = |measured: f64, predicted: Option<f64>| {
+            let predicted = predicted
+                .map_or_else(String::new, |seconds| format!(" ({} s predicted)", text::seconds(seconds)));
+            (text::seconds(measured), predicted)
+        };
+        let (exposed, of_exposed) = beside(exposed_seconds, predicted.exposed_communication_seconds);
+        let (hidden, of_hidden) = beside(hidden_seconds, predicted.hidden_communication_seconds);
+        format!(", its collectives {exposed} s exposed{of_exposed} and {hidden} s hidden{of_hidden}")
     });
     let communication = communication.unwrap_or_default();
     let memory = predicted.peak_bytes.filter(|_| measured.peak_bytes > 0).map(|peak| {

@@ -93,18 +93,18 @@ struct Time {
     predicted: Option<f64>,
     measured: f64,
     note: Option<&'static str>,
-    /// Communication that computing waits for; none where it was not measured.
-    exposed_communication: Option<Exposed>,
+    /// Collectives that computing waits for; none where they were not measured.
+    exposed_communication: Option<Seconds>,
+    /// Those that go on beside it.
+    hidden_communication: Option<Seconds>,
 }
 
-/// Seconds of a step in which ranks communicate and nothing is computed, and those beside computing.
+/// Seconds of a step, predicted and measured.
 #[derive(Debug, Serialize)]
-struct Exposed {
+struct Seconds {
     /// None as above.
     predicted: Option<f64>,
     measured: f64,
-    /// What was hidden, which is not predicted.
-    hidden: f64,
 }
 
 /// What is printed.
@@ -227,10 +227,14 @@ fn compare(
     let ranks_that_differ: Vec<u64> = (0..small.world_size()).filter(takes_part).filter(differs).collect();
     let predicted = answer.time.as_ref().map(|time| time.step_seconds);
     let first = found.first().and_then(|rank| rank.last_step.as_ref());
-    let exposed_communication = first.and_then(|step| step.communication).map(|measured| Exposed {
+    let communication = first.and_then(|step| step.communication);
+    let exposed_communication = communication.map(|measured| Seconds {
         predicted: answer.time.as_ref().map(|time| time.breakdown.exposed_communication()),
         measured: measured.exposed_seconds,
-        hidden: measured.hidden_seconds,
+    });
+    let hidden_communication = communication.map(|measured| Seconds {
+        predicted: answer.time.as_ref().map(|time| time.hidden_communication),
+        measured: measured.hidden_seconds,
     });
     let beside = answer.time.as_ref().zip(first).map(|(time, step)| StepBeside {
         measured: step.seconds,
@@ -261,6 +265,7 @@ fn compare(
             measured: step.seconds,
             note: predicted.is_none().then_some("not predicted yet"),
             exposed_communication,
+            hidden_communication,
         }),
         tokens_per_second: first.and_then(Step::tokens_per_second),
         findings,
@@ -300,15 +305,16 @@ fn readable(verified: &Verified) -> String {
             .predicted
             .map_or_else(|| "not predicted yet".to_owned(), |seconds| format!("{seconds:.3} s predicted"));
         out.push_str(&format!("\nstep time   {:.3} s, {predicted}\n", time.measured));
-        if let Some(exposed) = &time.exposed_communication {
-            let predicted = exposed.predicted.map_or_else(
+        for (name, compared) in
+            [("exposed", &time.exposed_communication), ("hidden", &time.hidden_communication)]
+        {
+            let Some(Seconds { predicted, measured }) = compared else { continue };
+            let predicted = predicted.map_or_else(
                 || "not predicted yet".to_owned(),
                 |seconds| format!("{} s predicted", text::seconds(seconds)),
             );
-            let [measured, hidden] = [exposed.measured, exposed.hidden].map(text::seconds);
-            out.push_str(&format!(
-                "exposed     {measured} s of communication, {predicted}; {hidden} s more is hidden\n"
-            ));
+            let measured = text::seconds(*measured);
+            out.push_str(&format!("{name:<12}{measured} s of collectives, {predicted}\n"));
         }
     }
     let verdict = match verified.ranks_that_differ.as_slice() {

@@ -23,9 +23,11 @@ pub struct Compared {
     pub step_seconds: Option<f64>,
     /// Within which nine of ten steps are.
     pub interval_seconds: Option<[f64; 2]>,
-    /// Seconds of a step that ranks are predicted to communicate while nothing is computed beside it; none where a step's time is not
-    /// known. Communication that is hidden is not predicted.
+    /// Seconds of a step that ranks' collectives are predicted to take while nothing is computed beside them; none where a step's time
+    /// is not known.
     pub exposed_communication_seconds: Option<f64>,
+    /// Seconds of collectives that are predicted to go on beside computing; none where a step's time is not known.
+    pub hidden_communication_seconds: Option<f64>,
     /// Where a step's time is predicted to go; none where it is not known.
     pub parts: Option<StepParts>,
     /// Whether they fit on the plan's GPU.
@@ -54,6 +56,7 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
         step_seconds: time.as_ref().map(|time| time.step_seconds),
         interval_seconds: time.as_ref().map(|time| time.interval_seconds),
         exposed_communication_seconds: time.as_ref().map(|time| time.breakdown.exposed_communication()),
+        hidden_communication_seconds: time.as_ref().map(|time| time.hidden_communication),
         parts: time.as_ref().map(|time| StepParts::predicted(&time.breakdown)),
         verdict: memory.as_ref().map(|memory| memory.verdict),
         not_followed: warnings.map(|finding| finding.message.clone()).collect(),

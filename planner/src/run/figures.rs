@@ -87,7 +87,7 @@ pub static FIGURES: [Figure; COUNT] = [
     Figure {
         key: "exposed_communication_seconds",
         label: "Exposed communication",
-        quantity: "Seconds that computing waits for communication",
+        quantity: "Seconds that computing waits for collectives",
         shown: Shown::Seconds,
         unsaid: "-",
         drawn: Drawn::No,
@@ -97,7 +97,7 @@ pub static FIGURES: [Figure; COUNT] = [
     Figure {
         key: "hidden_communication_seconds",
         label: "Hidden communication",
-        quantity: "Seconds of communication beside computing",
+        quantity: "Seconds of collectives beside computing",
         shown: Shown::Seconds,
         unsaid: "-",
         drawn: Drawn::No,

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use checkpoints::RunCheckpoints;
 pub use compare::{Compared, Comparison, add, compare};
 pub use figures::{Drawn, FIGURES, Figure, LOSS, SECONDS, Shown, StepPoint};
-pub use parts::StepParts;
+pub use parts::{PhaseKind, StepParts};
 pub use rank::{Done, RankRecord, RankStanding};
 pub use record::{RunRecord, Speed};
 pub use said::said_by;

@@ -10,13 +10,43 @@ use crate::wire::{Step, TimeBreakdown};
 pub struct StepParts {
     /// Forward and backward of all micro batches, without communication that nothing hides.
     pub computing_seconds: f64,
-    /// Communication that nothing hides, and waiting for other ranks: a GPU that waits for a message can't tell one from the other, so
-    /// a pipeline's bubble is part of it.
+    /// Collectives that nothing hides. On a GPU they include what they wait for, where ranks of a group come to them one after the other.
+    pub communication_seconds: f64,
+    /// Waiting for other stages' work and for their messages, which a GPU can't tell apart; in host memory waiting for other ranks of a
+    /// collective, too.
     pub waiting_seconds: f64,
     /// Norm, clipping and update; on a GPU those of the step before, which go on while this one begins.
     pub optimizer_seconds: f64,
     /// Everything else: data, logging, what the host does between steps.
     pub rest_seconds: f64,
+}
+
+/// What a phase of a measured step is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PhaseKind {
+    /// Forward and backward.
+    Computing,
+    /// A collective.
+    Communication,
+    /// Messages of the pipeline, and waiting for others.
+    Waiting,
+    /// The optimizer.
+    Optimizer,
+    /// Anything else.
+    Rest,
+}
+
+impl PhaseKind {
+    /// Of a phase by its name in a step's record.
+    pub fn of(phase: &str) -> PhaseKind {
+        match phase {
+            "forward" | "backward" => PhaseKind::Computing,
+            "optimizer" => PhaseKind::Optimizer,
+            "waiting" | "comm.send" | "comm.receive" | "comm.exchange" => PhaseKind::Waiting,
+            phase if phase.starts_with("comm.") => PhaseKind::Communication,
+            _ => PhaseKind::Rest,
+        }
+    }
 }
 
 impl StepParts {
@@ -28,11 +58,12 @@ impl StepParts {
         let mut parts = StepParts::default();
         let mut told = 0.0;
         for (phase, seconds) in &step.phases {
-            let part = match phase.as_str() {
-                "forward" | "backward" => &mut parts.computing_seconds,
-                "optimizer" => &mut parts.optimizer_seconds,
-                phase if phase == "waiting" || phase.starts_with("comm.") => &mut parts.waiting_seconds,
-                _ => continue,
+            let part = match PhaseKind::of(phase) {
+                PhaseKind::Computing => &mut parts.computing_seconds,
+                PhaseKind::Communication => &mut parts.communication_seconds,
+                PhaseKind::Waiting => &mut parts.waiting_seconds,
+                PhaseKind::Optimizer => &mut parts.optimizer_seconds,
+                PhaseKind::Rest => continue,
             };
             *part += seconds;
             told += seconds;
@@ -44,22 +75,23 @@ impl StepParts {
 
     /// As they are predicted.
     pub fn predicted(breakdown: &TimeBreakdown) -> StepParts {
-        let TimeBreakdown { matrix_products, attention, memory_bound, recompute, host, bubble, .. } =
-            breakdown;
+        let TimeBreakdown { matrix_products, attention, memory_bound, recompute, host, .. } = breakdown;
         StepParts {
             // What is communicated again where a layer is recomputed is part of that.
             computing_seconds: matrix_products + attention + memory_bound + recompute + host,
-            waiting_seconds: breakdown.exposed_communication() + bubble,
+            communication_seconds: breakdown.exposed_communication(),
+            waiting_seconds: breakdown.between_stages(),
             optimizer_seconds: breakdown.optimizer,
             rest_seconds: breakdown.fixed + breakdown.host_copies,
         }
     }
 
     /// The parts with their names.
-    pub fn named(&self) -> [(&'static str, f64); 4] {
+    pub fn named(&self) -> [(&'static str, f64); 5] {
         [
             ("computing", self.computing_seconds),
-            ("exposed communication and waiting", self.waiting_seconds),
+            ("exposed collectives", self.communication_seconds),
+            ("waiting for other ranks and their messages", self.waiting_seconds),
             ("the optimizer", self.optimizer_seconds),
             ("the rest", self.rest_seconds),
         ]
@@ -77,7 +109,10 @@ mod tests {
             ("backward", 2.0),
             ("optimizer", 0.5),
             ("comm.all_reduce", 0.25),
-            ("waiting", 0.125),
+            ("comm.receive", 0.03125),
+            ("comm.send", 0.015625),
+            ("comm.exchange", 0.015625),
+            ("waiting", 0.0625),
             ("data", 0.0625),
         ];
         let phases = phases.map(|(name, seconds)| (name.to_owned(), seconds)).into();
@@ -85,7 +120,8 @@ mod tests {
         let parts = StepParts::measured(&step).unwrap();
         let expected = StepParts {
             computing_seconds: 3.0,
-            waiting_seconds: 0.375,
+            communication_seconds: 0.25,
+            waiting_seconds: 0.125,
             optimizer_seconds: 0.5,
             rest_seconds: 0.125,
         };
@@ -115,6 +151,7 @@ mod tests {
         let all: f64 = breakdown.parts().iter().map(|(_, seconds)| seconds).sum();
         let parts = StepParts::predicted(&breakdown);
         assert_eq!(parts.named().iter().map(|(_, seconds)| seconds).sum::<f64>(), all);
-        assert_eq!((parts.optimizer_seconds, parts.waiting_seconds), (4096.0, 1904.0));
+        assert_eq!(parts.optimizer_seconds, 4096.0);
+        assert_eq!((parts.communication_seconds, parts.waiting_seconds), (1136.0, 768.0));
     }
 }

@@ -72,7 +72,8 @@ fn answer_and_setup(plan: &Plan) -> (Option<(TimeAnswer, Setup)>, Vec<Finding>) 
         return (None, findings);
     }
     let spread = spread(plan, &setup, &step, &mut findings);
-    let answer = put_together(plan, &step, spread);
+    let hidden = setup.hidden_communication(&table().values());
+    let answer = put_together(plan, &step, hidden, spread);
     if answer.goodput.is_some() {
         findings.extend(assumed(plan));
     }
@@ -202,7 +203,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
 /// Largest number of days, hours or money that is an answer.
 const MOST: f64 = 1e18;
 
-fn put_together(plan: &Plan, step: &StepTime, spread: Spread) -> TimeAnswer {
+fn put_together(plan: &Plan, step: &StepTime, hidden: f64, spread: Spread) -> TimeAnswer {
     let (training, cluster) = (&plan.training, &plan.file.cluster);
     let (seconds, ranks) = (step.total(), plan.world_size() as f64);
     let [below, above] = spread.half.map(libm::exp);
@@ -244,6 +245,7 @@ fn put_together(plan: &Plan, step: &StepTime, spread: Spread) -> TimeAnswer {
             optimizer: rounded(step.optimizer),
             fixed: rounded(step.fixed),
         },
+        hidden_communication: rounded(hidden),
         tokens_per_second: rounded(tokens_per_second),
         tokens_per_second_per_gpu: rounded(tokens_per_second / ranks),
         model_tflops_per_gpu: rounded(flops / (seconds * ranks) / 1e12),
@@ -325,6 +327,40 @@ mod tests {
         assert_eq!((loaded.0, loaded.1), (two.0, two.1));
         let dropped = of(json!({"capacity_factor": 0.5, "load_imbalance": 1.0}));
         assert!(dropped.0 < plain.0 && dropped.1 < plain.1 && dropped.2 < plain.2, "{dropped:?}");
+    }
+
+    #[test]
+    fn what_is_hidden_is_what_would_be_exposed_without_overlap() {
+        let of = |gpu: &str, preset: &str, layout: &Value, overlap: Value| {
+            let file = json!({"version": 1, "model": {"preset": preset}, "cluster": {"gpu": gpu, "nodes": 8},
+                "layout": layout, "training": {"global_batch_size": 512, "overlap": overlap}});
+            let time = answer(&file).time.expect("seconds");
+            (time.breakdown.exposed_communication(), time.hidden_communication)
+        };
+        let without = json!({"tp": false, "ep": false, "grad_reduce": false, "param_gather": false});
+        let cases = [
+            ("llama-3-8b", json!({"tp": 4}), "tp"),
+            ("llama-3-70b", json!({"tp": 8, "pp": 4, "vpp": 5}), "tp"),
+            ("qwen3-30b-a3b", json!({"ep": 8}), "ep"),
+            ("mixtral-8x7b", json!({"ep": 8, "pp": 4, "vpp": 2}), "ep"),
+        ];
+        for gpu in ["h100-sxm", "a100-80gb-sxm", "gb200"] {
+            for (preset, layout, what) in &cases {
+                let none = of(gpu, preset, layout, without.clone());
+                assert_eq!(none.1, 0.0, "{gpu} {preset}");
+                let mut some = without.clone();
+                some[*what] = json!(true);
+                let some = of(gpu, preset, layout, some);
+                assert!(some.1 > 0.0 && some.0 < none.0, "{gpu} {preset}: {some:?} {none:?}");
+                assert!(
+                    (some.0 + some.1 - none.0).abs() < 1e-6 * none.0,
+                    "{gpu} {preset}: {some:?} {none:?}"
+                );
+                let beside = json!({"grad_reduce": true, "param_gather": true, "tp": false, "ep": false});
+                let reduced = of(gpu, preset, layout, beside);
+                assert!(reduced.1 > 0.0 && reduced.0 < none.0, "{gpu} {preset}: {reduced:?} {none:?}");
+            }
+        }
     }
 
     #[test]

@@ -252,7 +252,15 @@ mod tests {
             plan["cluster"] = json!({"gpu": gpu, "nodes": 1, "gpus_per_node": 8});
             let plan = Plan::resolve(&parse_plan(&plan.to_string()).unwrap()).plan.unwrap();
             let plan = Plan::resolve(&plan.executed()).plan.unwrap();
-            let data = setup(&plan).unwrap().data;
+            let setup = setup(&plan).unwrap();
+            let data = &setup.data;
+            // Over TCP all of it is waited for.
+            let step = setup.predict(&table().values());
+            assert_eq!(
+                step.hidden_gathering > 0.0,
+                gpu != "cpu" && step.gathering > 0.0,
+                "{gpu} {runtime} {layout}"
+            );
             (data.by_layer, [data.overlap_reduce, data.overlap_gather])
         };
         for runtime in ["fsdp2", "megatron_fsdp"] {

@@ -164,6 +164,19 @@ impl Machine {
         }
     }
 
+    /// The same, with no communication beside computing but what FSDP gathers ahead.
+    pub(super) fn hiding_nothing(&self) -> Machine {
+        use ConstantRole::{DpWindow, ExposedCp, ExposedEp, ExposedTp};
+        let shares = [(ExposedTp, 1.0), (ExposedEp, 1.0), (ExposedCp, 1.0), (DpWindow, 0.0)];
+        let mut machine = *self;
+        for (role, share) in shares {
+            if let Some(value) = machine.values.get_mut(role as usize) {
+                *value = share;
+            }
+        }
+        machine
+    }
+
     /// The constant of a role.
     pub fn of(&self, role: ConstantRole) -> f64 {
         self.values.get(role as usize).copied().unwrap_or(1.0)

@@ -355,14 +355,27 @@ impl Setup {
 
     /// Seconds of a step under these values of the constants.
     pub fn predict(&self, values: &[f64]) -> StepTime {
+        self.predict_on(&self.machine(values))
+    }
+
+    /// Seconds of a step's collectives that go on beside computing, of the first pass: no part of the step. Messages of a pipeline are
+    /// not among them, for on a device they can't be told from what they wait for.
+    pub fn hidden_communication(&self, values: &[f64]) -> f64 {
         let machine = self.machine(values);
-        let terms = Terms::new(&machine, &self.split, &self.options, &self.shape);
-        let mut found = step(&machine, &terms, &self.stages, &self.pipe(&machine), &self.data);
+        let (some, none) = (self.predict_on(&machine), self.predict_on(&machine.hiding_nothing()));
+        let once =
+            |step: &StepTime| step.parts.tp + step.parts.cp + step.parts.ep + step.data - step.gathering;
+        (once(&none) - once(&some)).max(0.0) + some.hidden_gathering
+    }
+
+    fn predict_on(&self, machine: &Machine) -> StepTime {
+        let terms = Terms::new(machine, &self.split, &self.options, &self.shape);
+        let mut found = step(machine, &terms, &self.stages, &self.pipe(machine), &self.data);
         found.bubble *= self.idle_share;
         if self.idle_share < 1.0 {
             // What a short stage leaves of its share works for the longest.
-            let pipe = self.pipe(&machine);
-            let share = Longest::of(&machine, &terms, &self.stages, &pipe).mean_share(pipe.stages);
+            let pipe = self.pipe(machine);
+            let share = Longest::of(machine, &terms, &self.stages, &pipe).mean_share(pipe.stages);
             found.parts = found.parts.times(share);
             found.recompute *= share;
             found.host *= share;

@@ -90,6 +90,8 @@ pub struct StepTime {
     pub data: f64,
     /// Of that, what gathering for every micro batch adds to them.
     pub gathering: f64,
+    /// Gathering for every micro batch that computing hides: no part of the step.
+    pub hidden_gathering: f64,
     /// Copies to the host and back, as far as no computing hides them.
     pub copies: f64,
     /// Of them, those of every micro batch.
@@ -151,6 +153,8 @@ pub fn step(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe, data
 pub struct State {
     /// Communication of a micro batch that parameters are gathered for; none where they stay.
     gathering: f64,
+    /// Whether that goes on beside computing.
+    beside: bool,
     /// What is exchanged once a step: of dense parameters and of experts.
     exchanges: [Exchange; 2],
     /// What nothing hides.
@@ -188,6 +192,7 @@ impl State {
             found.optimizer += tensor * fullest.map_or(0.0, |class| terms.tensors(class));
         }
         found.gathering = gathering(machine, stages, data, elements);
+        found.beside = if data.gathers > 0.0 { data.overlap_gather } else { data.overlap_reduce };
         let (link, host) = (machine.of(ConstantRole::HostLink), &data.host);
         let kept = kept[0] + kept[1];
         found.copying = host.passes.map(|bytes| (host.saved + kept * bytes) / link);
@@ -244,8 +249,8 @@ impl State {
 
     /// What gathering parameters for every micro batch adds to a stage of `seconds`.
     fn sharded(&self, machine: &Machine, seconds: f64) -> f64 {
-        if self.gathering <= 0.0 {
-            return 0.0;
+        if self.gathering <= 0.0 || !self.beside {
+            return self.gathering;
         }
         overlap(seconds * (1.0 + machine.of(ConstantRole::FsdpContention)), self.gathering) - seconds
     }
@@ -392,6 +397,7 @@ pub fn step_of(
         bubble: bubble(pipe, longest.weights, others),
         data: gathering + exposed,
         gathering,
+        hidden_gathering: positive(microbatches * state.gathering - gathering),
         copies: copying + once,
         copying,
         hidden_copies: microbatches * (state.copying[0] + state.copying[1]) - copying,

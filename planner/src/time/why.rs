@@ -88,6 +88,12 @@ pub fn explain(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
                 step,
             ],
         ),
+        "hidden_communication" => (
+            "Seconds of collectives beside computing",
+            format!("{} s", time.hidden_communication),
+            "what tensor, context, expert and data parallelism would take with nothing beside it, without what of that the step waits for",
+            vec![("exposed collectives", format!("{} s", time.breakdown.exposed_communication())), step],
+        ),
         "days" => (
             "Days of training",
             time.days?.to_string(),
@@ -294,6 +300,7 @@ mod tests {
             "mfu",
             "hfu",
             "bubble",
+            "hidden_communication",
             "days",
             "gpu_hours",
             "cost",

@@ -294,6 +294,9 @@ pub struct TimeAnswer {
     pub nearest: Option<NearestRuns>,
     /// What they are spent on; the sum is the step.
     pub breakdown: TimeBreakdown,
+    /// Seconds of collectives that go on beside computing, of the first pass: no part of the step.
+    #[serde(default)]
+    pub hidden_communication: f64,
     /// Tokens of all ranks.
     pub tokens_per_second: f64,
     /// Tokens of one rank.
@@ -376,14 +379,15 @@ fn is_nothing(seconds: &f64) -> bool {
 }
 
 impl TimeBreakdown {
-    /// Seconds of a step that communication takes and nothing hides, of the first pass: what is communicated again where a
-    /// layer is recomputed is part of `recompute`.
+    /// Seconds of a step that collectives take and nothing hides, of the first pass: what is communicated again where a
+    /// layer is recomputed is part of `recompute`, and messages of a pipeline are in `between_stages`.
     pub fn exposed_communication(&self) -> f64 {
-        self.tensor_parallel
-            + self.context_parallel
-            + self.expert_parallel
-            + self.pipeline_sends
-            + self.data_parallel
+        self.tensor_parallel + self.context_parallel + self.expert_parallel + self.data_parallel
+    }
+
+    /// Seconds of a step that a stage waits for others: for their work, and for their messages to come.
+    pub fn between_stages(&self) -> f64 {
+        self.pipeline_sends + self.bubble
     }
 
     /// The parts with their names, in the order of the answer.

@@ -307,8 +307,8 @@ by_field! { open MeasuredMemory {
     peak_allocated_bytes, peak_reserved_bytes;
 } }
 
-/// Seconds in which a rank communicates in a step. A device tells them itself; on a CPU the host's clock does. Of collectives on a
-/// device they hold what they wait for others; in host memory that is phase `waiting`.
+/// Seconds of a rank's collectives in a step; messages of a pipeline are phases of their own. A device tells them itself; on a CPU the
+/// host's clock does. On a device they hold what they wait for others; in host memory that is phase `waiting`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Communication {
     /// While computing waits for it.

@@ -46,6 +46,11 @@ impl Name {
         Name::ReduceEach,
     ];
 
+    /// Whether it is a message of a pipeline, whose time on a device holds what it waits for.
+    pub const fn is_message(self) -> bool {
+        matches!(self, Name::Send | Name::Receive | Name::Exchange)
+    }
+
     /// In words.
     pub const fn name(self) -> &'static str {
         match self {

@@ -7,12 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use planner::run::PhaseKind;
 use planner::schedule::StageStep;
 use planner::wire::{Communication, Trace, TracedStep};
 use tch::Device;
 
 use super::overlap::Beside;
-use crate::collectives::{Collectives, WAITING, Work};
+use crate::collectives::{Collectives, Work};
 use crate::sys::cuda::{Cuda, Event, Span};
 use crate::sys::memory::{Reading, Tracker};
 
@@ -148,7 +149,7 @@ impl<'a> Clock<'a> {
         for (kind, seconds) in world.take_seconds() {
             hosts += seconds;
             // The host does nothing else meanwhile.
-            self.communication.exposed_seconds += if kind == WAITING { 0.0 } else { seconds };
+            self.communication.exposed_seconds += collectives_own(&kind, seconds);
             *self.measured.phases.entry(kind).or_default() += seconds;
         }
         match (self.marks, start) {
@@ -156,7 +157,9 @@ impl<'a> Clock<'a> {
                 let end = marks.cuda.mark()?;
                 let (beside, work): (Vec<Work>, Vec<Work>) =
                     world.take_work().into_iter().partition(|work| work.beside);
-                beside.into_iter().for_each(|work| marks.beside.borrow_mut().add(work.span));
+                // Messages of a pipeline hold what they wait for.
+                let collectives = beside.into_iter().filter(|work| !work.name.is_message());
+                collectives.for_each(|work| marks.beside.borrow_mut().add(work.span));
                 let given = Given { phase: phase.to_owned(), start, end, work, hosts };
                 marks.given.borrow_mut().push_back(given);
             }
@@ -175,11 +178,11 @@ impl<'a> Clock<'a> {
     fn of_work(&mut self, work: &[Work]) -> f64 {
         let mut all = 0.0;
         for Work { name, span, .. } in work {
-            let seconds = span.seconds();
-            *self.measured.phases.entry(format!("comm.{}", name.name())).or_default() += seconds;
+            let (seconds, phase) = (span.seconds(), format!("comm.{}", name.name()));
+            self.communication.exposed_seconds += collectives_own(&phase, seconds);
+            *self.measured.phases.entry(phase).or_default() += seconds;
             all += seconds;
         }
-        self.communication.exposed_seconds += all;
         all
     }
 
@@ -223,6 +226,11 @@ impl<'a> Clock<'a> {
         let done = given.front().map_or(Ok(false), Given::done)?;
         Ok(if done { given.pop_front() } else { None })
     }
+}
+
+/// Seconds of a phase as far as collectives take them.
+fn collectives_own(phase: &str, seconds: f64) -> f64 {
+    if PhaseKind::of(phase) == PhaseKind::Communication { seconds } else { 0.0 }
 }
 
 /// What a stage did, before it is read when.

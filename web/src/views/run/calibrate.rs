@@ -16,12 +16,18 @@ fn predicted(file: &PlanFile) -> Option<TimeAnswer> {
     planner::estimate(file).time
 }
 
-/// Communication in a sentence, with what is predicted of what nothing hides.
-fn communicated(measured: Communication, predicted: Option<f64>) -> String {
-    let [exposed, hidden] = [measured.exposed_seconds, measured.hidden_seconds].map(format::seconds);
-    let predicted = predicted
-        .map_or_else(String::new, |predicted| format!(" (predicted {})", format::seconds(predicted)));
-    format!("; in the last one {exposed} of exposed communication{predicted} and {hidden} of hidden")
+/// Communication in a sentence, with what is predicted of it.
+fn communicated(measured: Communication, predicted: Option<&TimeAnswer>) -> String {
+    let predicted = predicted.map(|time| [time.breakdown.exposed_communication(), time.hidden_communication]);
+    let said = |measured: f64, of: usize| {
+        let predicted = predicted
+            .as_ref()
+            .and_then(|predicted| predicted.get(of))
+            .map_or_else(String::new, |&predicted| format!(" (predicted {})", format::seconds(predicted)));
+        format!("{}{predicted}", format::seconds(measured))
+    };
+    let (exposed, hidden) = (said(measured.exposed_seconds, 0), said(measured.hidden_seconds, 1));
+    format!("; collectives of the last one took {exposed} exposed and {hidden} hidden")
 }
 
 /// The comparison and the button.
@@ -69,8 +75,9 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
             ),
             None => format!("{} a step, the middle of those after the first", format::seconds(measured)),
         };
-        let exposed = expected.with(|time| Some(time.as_ref()?.breakdown.exposed_communication()));
-        let more = communication.get().map_or_else(String::new, |measured| communicated(measured, exposed));
+        let more = communication
+            .get()
+            .map_or_else(String::new, |measured| expected.with(|time| communicated(measured, time.as_ref())));
         Some(view! { <span data-testid=testid::STEP_COMPARE>{text}{more}</span> })
     };
     let take = move |_| {
