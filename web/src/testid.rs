@@ -107,6 +107,8 @@ pub const TABLE_TOGGLE: &str = "table-toggle";
 pub const MEMORY_TABLE: &str = "memory-table";
 /// Measured and predicted seconds of the shown run's step.
 pub const STEP_COMPARE: &str = "step-compare";
+/// The parts of a run's last step, measured and predicted.
+pub const PARTS_TABLE: &str = "parts-table";
 /// Takes the shown run as the plan's calibration.
 pub const USE_CALIBRATION: &str = "use-calibration";
 /// What calibrates the plan's seconds; with a button that takes it away.

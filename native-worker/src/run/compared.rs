@@ -57,7 +57,7 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
         interval_seconds: time.as_ref().map(|time| time.interval_seconds),
         exposed_communication_seconds: time.as_ref().map(|time| time.breakdown.exposed_communication()),
         hidden_communication_seconds: time.as_ref().map(|time| time.hidden_communication),
-        parts: time.as_ref().map(|time| StepParts::predicted(&time.breakdown)),
+        parts: time.as_ref().map(StepParts::predicted),
         verdict: memory.as_ref().map(|memory| memory.verdict),
         not_followed: warnings.map(|finding| finding.message.clone()).collect(),
     }

@@ -35,7 +35,7 @@ impl MeasuredRun {
             peak_bytes: one.peak_bytes.max(other.peak_bytes),
             step_seconds: one.step_seconds.max(other.step_seconds),
             communication: most(one.communication, other.communication, |of| of.exposed_seconds),
-            parts: most(one.parts, other.parts, |of| of.computing_seconds),
+            parts: one.parts.into_iter().chain(other.parts).reduce(StepParts::longest),
         })
     }
 }

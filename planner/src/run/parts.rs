@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{Step, TimeBreakdown};
+use crate::wire::{Step, TimeAnswer, TimeBreakdown};
 
 /// Seconds of a step by what they go to. On a GPU they are those between points that it was given, so launches that the host is late
 /// with are part of what they are for.
@@ -19,6 +19,8 @@ pub struct StepParts {
     pub optimizer_seconds: f64,
     /// Everything else: data, logging, what the host does between steps.
     pub rest_seconds: f64,
+    /// Collectives beside computing, which are no part of the step.
+    pub hidden_seconds: f64,
 }
 
 /// What a phase of a measured step is for.
@@ -70,11 +72,18 @@ impl StepParts {
         }
         // What a GPU was told last may be counted to the next step.
         parts.rest_seconds = (step.seconds - told).max(0.0);
+        parts.hidden_seconds = step.communication.map_or(0.0, |measured| measured.hidden_seconds);
         Some(parts)
     }
 
+    /// Of several ranks' those of the one that computed longest.
+    pub fn longest(one: StepParts, other: StepParts) -> StepParts {
+        if other.computing_seconds > one.computing_seconds { other } else { one }
+    }
+
     /// As they are predicted.
-    pub fn predicted(breakdown: &TimeBreakdown) -> StepParts {
+    pub fn predicted(time: &TimeAnswer) -> StepParts {
+        let breakdown = &time.breakdown;
         let TimeBreakdown { matrix_products, attention, memory_bound, recompute, host, .. } = breakdown;
         StepParts {
             // What is communicated again where a layer is recomputed is part of that.
@@ -83,10 +92,11 @@ impl StepParts {
             waiting_seconds: breakdown.between_stages(),
             optimizer_seconds: breakdown.optimizer,
             rest_seconds: breakdown.fixed + breakdown.host_copies,
+            hidden_seconds: time.hidden_communication,
         }
     }
 
-    /// The parts with their names.
+    /// The parts of the step with their names.
     pub fn named(&self) -> [(&'static str, f64); 5] {
         [
             ("computing", self.computing_seconds),
@@ -101,6 +111,7 @@ impl StepParts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Communication;
 
     #[test]
     fn parts_are_all_of_a_step() {
@@ -116,7 +127,8 @@ mod tests {
             ("data", 0.0625),
         ];
         let phases = phases.map(|(name, seconds)| (name.to_owned(), seconds)).into();
-        let step = Step { seconds: 4.0, phases, ..Step::default() };
+        let communication = Some(Communication { exposed_seconds: 0.25, hidden_seconds: 0.5 });
+        let step = Step { seconds: 4.0, phases, communication, ..Step::default() };
         let parts = StepParts::measured(&step).unwrap();
         let expected = StepParts {
             computing_seconds: 3.0,
@@ -124,6 +136,7 @@ mod tests {
             waiting_seconds: 0.125,
             optimizer_seconds: 0.5,
             rest_seconds: 0.125,
+            hidden_seconds: 0.5,
         };
         assert_eq!(parts, expected);
         assert_eq!(StepParts::measured(&Step { seconds: 4.0, ..Step::default() }), None);
@@ -131,6 +144,8 @@ mod tests {
 
     #[test]
     fn what_is_predicted_is_in_one_part() {
+        let plan = r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu"}}"#;
+        let mut time = crate::estimate(&crate::parse_plan(plan).unwrap()).time.unwrap();
         let number = |place: usize| (1_u32 << place).into();
         let breakdown = TimeBreakdown {
             matrix_products: number(0),
@@ -149,9 +164,11 @@ mod tests {
             fixed: number(13),
         };
         let all: f64 = breakdown.parts().iter().map(|(_, seconds)| seconds).sum();
-        let parts = StepParts::predicted(&breakdown);
+        time.breakdown = breakdown;
+        time.hidden_communication = 0.25;
+        let parts = StepParts::predicted(&time);
         assert_eq!(parts.named().iter().map(|(_, seconds)| seconds).sum::<f64>(), all);
-        assert_eq!(parts.optimizer_seconds, 4096.0);
+        assert_eq!((parts.optimizer_seconds, parts.hidden_seconds), (4096.0, 0.25));
         assert_eq!((parts.communication_seconds, parts.waiting_seconds), (1136.0, 768.0));
     }
 }

@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
+use crate::json::by_field::by_field;
 use crate::wire::Objective;
 
 /// A candidate: values of the axes, and indices into its subspace's lists. Ordered by them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Candidate {
     /// The subspace.
     pub subspace: u32,
@@ -32,6 +33,8 @@ pub struct Candidate {
     /// Which set is recomputed.
     pub recompute: u16,
 }
+
+by_field! { open Candidate { subspace, tp, cp, ep, etp, sp, stages, pipe, replicas, micro_batch, recompute; } }
 
 /// A candidate with its step by the closed form and its fullest rank.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -9,22 +9,21 @@ use serde::{Deserialize, Serialize};
 use super::candidate::{Candidate, Key, Scored};
 use super::room::FitGroup;
 use super::tally::Tally;
+use crate::json::by_field::by_field;
 use crate::wire::Objective;
 
 /// What was found in some parts.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Partial {
     /// Refused by rules.
     pub refused: Tally,
     /// Valid by every rule.
     pub valid: u64,
     /// Of them, those whose memory and step were computed; bounds dismissed the others. How many depends on the order of the parts.
-    #[serde(default)]
     pub computed: u64,
     /// Of them, those whose step would never end.
     pub endless: u64,
     /// Of those whose peak fits, tight ones among them, the ones that are faster than the search's mark.
-    #[serde(default)]
     pub faster: u64,
     /// Those that fit.
     pub fits: Kept,
@@ -36,8 +35,10 @@ pub struct Partial {
     pub smallest: BTreeMap<u32, Scored>,
 }
 
+by_field! { open Partial { refused, valid, endless, fits, tight, beyond, smallest; computed, faster } }
+
 /// What is kept of the candidates of one group: so none is crowded out by those of the other.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Kept {
     /// How many there are.
     pub count: u64,
@@ -46,9 +47,10 @@ pub struct Kept {
     /// By cluster, the ones that no other of the group beats in both seconds and memory.
     pub fronts: BTreeMap<u32, Front>,
     /// Of those that the time model can't tell from the best, the best of each class of simplicity.
-    #[serde(default)]
     pub simple: BTreeMap<u8, Scored>,
 }
+
+by_field! { open Kept { count, best, fronts; simple } }
 
 /// Candidates of which none is beaten in both seconds and memory: rising in seconds, falling in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

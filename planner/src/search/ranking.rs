@@ -1,11 +1,12 @@
 //! How candidates of a search are ordered: all that merging partial results needs of it.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Simulated;
 use super::candidate::{Key, Scored, Terms};
 use super::partial::Partial;
 use super::room::FitGroup;
+use crate::json::by_field::by_field;
 use crate::wire::Objective;
 
 /// A simulated step takes at least so much of the closed form's seconds, as a test of `choose_tests` holds for hundreds of plans;
@@ -21,7 +22,7 @@ const WORTH_TIGHT: f64 = 2.0;
 
 /// The order of a search's candidates, and how many of the best are kept. Small, and can be sent to where results are
 /// merged; as JSON it comes back as it was.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Ranking {
     /// What is best.
     pub(super) objective: Objective,
@@ -36,6 +37,8 @@ pub struct Ranking {
     /// Whether somebody asked for a margin, which no tight plan may take.
     pub(super) by_margin: bool,
 }
+
+by_field! { open Ranking { objective, terms, kept, rows, only_first, by_margin; } }
 
 impl Ranking {
     /// Adds what was found elsewhere.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{GoingOn, PlanFile, Record, RunInfo};
+use crate::json::by_field::by_field;
 use crate::json::tagged::tagged;
 
 /// The largest frame that the hub reads from a page, in bytes. A plan with a pasted config.json is some 10 KB.
@@ -126,8 +127,7 @@ tagged! {
 }
 
 /// What a machine has for ranks, as a hub tells its pages.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MachineFacts {
     /// GPUs that a CUDA program sees.
     pub gpus: u64,
@@ -142,6 +142,8 @@ pub struct MachineFacts {
     pub memory_bytes: Option<u64>,
 }
 
+by_field! { open MachineFacts { gpus, gpu_name, gpu_kinds, gpu_memory_bytes, memory_bytes } }
+
 /// A record and the log that it stands in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LogRecord {
@@ -152,7 +154,7 @@ pub struct LogRecord {
 }
 
 /// A run in a list.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunSummary {
     /// Who, when, what.
     pub info: RunInfo,
@@ -163,15 +165,18 @@ pub struct RunSummary {
     /// How it ended, in a sentence; while it runs empty, or what is wrong with it.
     pub reason: String,
     /// Steps that its newest checkpoint has, once it has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<u64>,
 }
 
+by_field! { open RunSummary { info, plan, state, reason; checkpoint } }
+
 /// How a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Ranks are being started or run.
+    #[default]
     Running,
     /// Every step was done.
     Completed,

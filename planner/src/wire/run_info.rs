@@ -111,7 +111,7 @@ pub enum PlanOrigin {
 }
 
 /// A process, told apart from a later one with the same number by its start time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ProcessId {
     /// Process number; also its process group.
     pub pid: u32,
@@ -120,3 +120,5 @@ pub struct ProcessId {
     /// Boot id of the machine (`/proc/sys/kernel/random/boot_id`).
     pub boot_id: String,
 }
+
+by_field! { open ProcessId { pid, start_ticks, boot_id; } }

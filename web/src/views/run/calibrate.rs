@@ -3,11 +3,13 @@
 use leptos::prelude::*;
 use planner::calibration::{Measured, as_it_ran, calibrate, typical_seconds};
 use planner::finding::Finding;
-use planner::wire::{Communication, PlanFile, RunSummary, TimeAnswer};
+use planner::run::StepParts;
+use planner::wire::{PlanFile, RunSummary, TimeAnswer};
 
 use crate::findings::FindingList;
 use crate::format;
 use crate::hub::hub;
+use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::state::store;
 use crate::testid;
 
@@ -16,18 +18,28 @@ fn predicted(file: &PlanFile) -> Option<TimeAnswer> {
     planner::estimate(file).time
 }
 
-/// Communication in a sentence, with what is predicted of it.
-fn communicated(measured: Communication, predicted: Option<&TimeAnswer>) -> String {
-    let predicted = predicted.map(|time| [time.breakdown.exposed_communication(), time.hidden_communication]);
-    let said = |measured: f64, of: usize| {
-        let predicted = predicted
-            .as_ref()
-            .and_then(|predicted| predicted.get(of))
-            .map_or_else(String::new, |&predicted| format!(" (predicted {})", format::seconds(predicted)));
-        format!("{}{predicted}", format::seconds(measured))
+const COLUMNS: &[Column] =
+    &[Column::new("Part of the step"), Column::new("Measured"), Column::new("Predicted")];
+
+/// Where the last step went beside where it was predicted to go.
+fn parts_table(measured: &StepParts, predicted: Option<&TimeAnswer>) -> impl IntoView + use<> {
+    let predicted = predicted.map(StepParts::predicted);
+    let beside = |parts: &StepParts| ("collectives beside computing, no part of it", parts.hidden_seconds);
+    let all = |parts: &StepParts| parts.named().into_iter().chain([beside(parts)]);
+    let predicted: Vec<f64> =
+        predicted.iter().flat_map(|parts| all(parts).map(|(_, seconds)| seconds)).collect();
+    let line = |(number, (name, seconds)): (usize, (&str, f64))| {
+        Line::new().head(name.to_owned()).number(seconds, format::seconds(seconds)).number_or(
+            predicted.get(number).copied(),
+            &format::seconds,
+            "-",
+        )
     };
-    let (exposed, hidden) = (said(measured.exposed_seconds, 0), said(measured.hidden_seconds, 1));
-    format!("; collectives of the last one took {exposed} exposed and {hidden} hidden")
+    let lines = Lines::of(COLUMNS, all(measured).enumerate().map(line).collect());
+    Table::new("Measured and predicted by part", testid::PARTS_TABLE)
+        .caption("The last step of the rank that computed longest".to_owned())
+        .pages("step-parts", ROWS)
+        .of(lines)
 }
 
 /// The comparison and the button.
@@ -39,10 +51,10 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         hub.record
             .with(|known| typical_seconds(known.steps.iter().map(|(step, point)| (*step, point.seconds()))))
     });
-    let communication = Memo::new(move |_| {
+    let parts = Memo::new(move |_| {
         hub.record.with(|known| {
-            let ranks = known.ranks.values().filter_map(|rank| rank.last_step.as_ref()?.communication);
-            ranks.max_by(|one, other| one.exposed_seconds.total_cmp(&other.exposed_seconds))
+            let ranks = known.ranks.values().filter_map(|rank| StepParts::measured(rank.last_step.as_ref()?));
+            ranks.reduce(StepParts::longest)
         })
     });
     let ran = Memo::new(move |_| {
@@ -75,10 +87,7 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
             ),
             None => format!("{} a step, the middle of those after the first", format::seconds(measured)),
         };
-        let more = communication
-            .get()
-            .map_or_else(String::new, |measured| expected.with(|time| communicated(measured, time.as_ref())));
-        Some(view! { <span data-testid=testid::STEP_COMPARE>{text}{more}</span> })
+        Some(view! { <span data-testid=testid::STEP_COMPARE>{text}</span> })
     };
     let take = move |_| {
         let (Some(seconds), Some((name, file))) = (seconds.get_untracked(), ran.get_untracked()) else {
@@ -105,5 +114,6 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
             <button data-testid=testid::USE_CALIBRATION on:click=take>"Use as calibration"</button>
         </div>
         <FindingList findings=findings/>
+        {move || parts.get().map(|parts| expected.with(|time| parts_table(&parts, time.as_ref())))}
     }
 }
