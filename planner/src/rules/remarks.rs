@@ -40,7 +40,7 @@ pub(crate) fn remarks(plan: &Plan) -> Vec<Finding> {
             Finding::warning(
                 "software.expandable_segments",
                 true,
-                "with CUDA graphs, expandable segments need NCCL_GRAPH_REGISTER=0 in the environment",
+                "with CUDA graphs, expandable segments need NCCL_GRAPH_REGISTER=0 in the environment, which generated scripts set",
             )
             .rule("Megatron-LM validate_args"),
         );

@@ -2,6 +2,7 @@
 
 use super::options::Mode;
 use super::writer::Writer;
+use planner::settings::CudaGraphs;
 
 type Variables = Vec<(&'static str, &'static str)>;
 
@@ -23,9 +24,22 @@ pub fn of_task(writer: &Writer<'_>) -> Variables {
         all.push(("CUDA_DEVICE_MAX_CONNECTIONS", "1"));
     }
     all.push(("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1"));
-    if writer.options.mode == Mode::Torchrun || writer.plan.software.expandable_segments {
-        all.push(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"));
-    }
+    all.extend(of_allocator(writer));
     all.push(("NCCL_NVLS_ENABLE", "0"));
+    all
+}
+
+/// What torch's allocator is told: Megatron Bridge's torchrun launcher has segments grow, others have it where the plan says so.
+pub fn of_allocator(writer: &Writer<'_>) -> Variables {
+    let mut all = Variables::new();
+    let plan = writer.plan;
+    if writer.options.mode == Mode::Torchrun || plan.software.expandable_segments {
+        all.push(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"));
+        // Megatron-LM ends at the start of a run that captures graphs over such segments with NCCL's registration
+        // (validate_args in training/arguments.py, and cuda_graphs.py).
+        if plan.training.cuda_graphs != CudaGraphs::None {
+            all.push(("NCCL_GRAPH_REGISTER", "0"));
+        }
+    }
     all
 }

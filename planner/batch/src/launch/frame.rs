@@ -10,7 +10,7 @@ use super::writer::Writer;
 use crate::shell;
 
 /// Caches that a container would take with it when it ends.
-const CACHES: [&str; 3] = ["HF_HOME", "NEMO_HOME", "UV_CACHE_DIR"];
+pub(super) const CACHES: [&str; 3] = ["HF_HOME", "NEMO_HOME", "UV_CACHE_DIR"];
 /// Where ranks meet.
 const ENDPOINT: [&str; 2] = ["MASTER_ADDR", "MASTER_PORT"];
 
@@ -69,7 +69,7 @@ fn caches(writer: &mut Writer<'_>) -> String {
         ("UV_CACHE_DIR", "uv_cache_dir", &site.uv_cache_dir, "cache/uv"),
         ("NEMO_HOME", "nemo_home", &site.nemo_home, "cache/nemo"),
     ] {
-        let value = match value {
+        let value = match value.as_deref().or_else(|| site.env.get(variable).map(String::as_str)) {
             Some(value) => writer.shell(field, Some(value), None, &format!("<{variable}>")),
             None => format!("\"$SHARED_DIR/{default}\""),
         };

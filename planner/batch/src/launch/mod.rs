@@ -17,6 +17,7 @@ mod folder;
 pub mod footer;
 pub mod frame;
 mod further;
+mod given;
 mod header;
 mod images;
 mod measure;
@@ -42,7 +43,10 @@ pub use site::{Container, Environment, GpuRequest, Site};
 
 pub use bodies::command::payload as command_payload;
 pub use bodies::expandable_segments;
-pub use environment::{of_hardware as environment_of_hardware, of_task as environment_of_task};
+pub use environment::{
+    of_allocator as environment_of_allocator, of_hardware as environment_of_hardware,
+    of_task as environment_of_task,
+};
 pub use measure::END_OF_PLAN;
 pub use payload::{Entry, Payload};
 pub use writer::Writer;
@@ -76,11 +80,17 @@ pub fn script_around(
     let with_data = data_of_plan(plan, site, options);
     let mut writer = Writer::new(plan, with_data.as_ref().unwrap_or(site), options);
     without.into_iter().for_each(|finding| writer.note(finding));
-    let text = match (start(&mut writer), options.mode) {
-        (Started::Text(text), _) => text,
-        (Started::Payload(payload), Mode::Salloc) => salloc::steps(&mut writer, &payload),
-        (Started::Payload(payload), _) => frame::batch(&mut writer, &payload),
+    let text = match start(&mut writer) {
+        Started::Text(text) => text,
+        Started::Payload(payload) => {
+            let payload = given::without_sites(&mut writer, *payload);
+            match options.mode {
+                Mode::Salloc => salloc::steps(&mut writer, &payload),
+                Mode::Srun | Mode::Torchrun => frame::batch(&mut writer, &payload),
+            }
+        }
     };
+    given::check(&mut writer, &text);
     expected::check(&mut writer);
     let mut findings = writer.into_findings();
     planner::order::sort_by_key(&mut findings, |finding| finding.severity);

@@ -1,5 +1,6 @@
 //! Parts that scripts of several bodies have: folders, variables, modules, secrets, the container, the endpoint.
 
+use super::frame::CACHES;
 use super::options::Mode;
 use super::site::{Container, Environment};
 use super::writer::Writer;
@@ -54,6 +55,8 @@ impl Writer<'_> {
                     .rule("scripts are shared, logged and kept by Slurm"),
                 );
                 required.push(name.clone());
+            } else if CACHES.contains(&name.as_str()) {
+                // It stands where folders of caches are made.
             } else if let Some(value) = self.quoted("env", value) {
                 exports.push_str(&format!("export {name}={value}\n"));
             }

@@ -4,7 +4,8 @@ use crate::megatron_lm;
 use crate::named_model::other_model;
 use crate::options::options_of;
 use batch::launch::{
-    Entry, Mode, Payload, Task, Writer, environment_of_hardware, environment_of_task, expandable_segments,
+    Entry, Mode, Payload, Task, Writer, environment_of_allocator, environment_of_hardware,
+    environment_of_task, expandable_segments,
 };
 use planner::software::Framework;
 
@@ -37,6 +38,8 @@ pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
     if writer.options.mode == Mode::Torchrun {
         expandable_segments(writer);
         payload.task_exports = environment_of_task(writer);
+    } else {
+        payload.exports.extend(environment_of_allocator(writer));
     }
     payload
 }
