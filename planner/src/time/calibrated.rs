@@ -62,7 +62,7 @@ pub const PARTS: [MachinePart; 13] = [
     MachinePart {
         name: "experts",
         meaning: "time to launch a layer's experts, whatever their number",
-        roles: &[ConstantRole::HostMoe],
+        roles: &[ConstantRole::HostMoe, ConstantRole::HostMoeFlex],
         width: 0.3,
     },
     MachinePart {
@@ -145,6 +145,7 @@ impl Setup {
             ConstantRole::HostLayer,
             ConstantRole::HostHead,
             ConstantRole::HostMoe,
+            ConstantRole::HostMoeFlex,
             ConstantRole::HostExpert,
             ConstantRole::HostTensor,
             ConstantRole::Fixed,

@@ -64,6 +64,7 @@ roles! {
     Launch = "launch": "Seconds to start a collective.",
     HostLayer = "host_layer": "Host seconds to launch a layer's mixer and dense part, forward and backward.",
     HostMoe = "host_moe": "Host seconds to launch a layer's experts, forward and backward.",
+    HostMoeFlex = "host_moe_flex": "The same where the flex dispatcher sends tokens to them.",
     PowerSlack = "power_slack": "Power of the share of time under GEMMs and attention by which they take less time.",
     KernelGap = "kernel_gap": "GPU time between kernels and at their ends, over the host's time to launch them.",
     HostExpert = "host_expert": "Host seconds to launch the kernels of one more expert of a rank, forward and backward, in 8 bits.",

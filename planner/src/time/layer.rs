@@ -593,6 +593,8 @@ impl Work<'_> {
         let MlpShape::Experts { experts, .. } = kind.mlp else { return 0.0 };
         // Grouped layers quantize and multiply expert by expert.
         let held = (experts / self.split.ep).max(1.0);
-        self.machine.of(ConstantRole::HostMoe) + held * self.expert_host(kind)
+        // Where all experts are here the flex dispatcher is not there (Megatron-Core asks for several ranks), whatever the recipe says.
+        let role = if self.options.fused_dispatch { ConstantRole::HostMoeFlex } else { ConstantRole::HostMoe };
+        self.machine.of(role) + held * self.expert_host(kind)
     }
 }

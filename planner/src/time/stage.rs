@@ -106,9 +106,9 @@ pub struct Longest {
     pub(super) again: f64,
     /// What the host adds.
     pub(super) host: f64,
-    /// Forward.
+    /// Forward, with the host's share.
     pub(super) forward: f64,
-    /// Backward.
+    /// Backward, with the host's share.
     pub(super) backward: f64,
     /// Of the backward, gradients of weights, as a share of all of it.
     pub(super) weights: f64,
@@ -145,12 +145,14 @@ impl Longest {
     pub(super) fn from_stage(stage: &StageTime, sum: f64) -> Longest {
         let StageTime { time, head, host, seconds } = *stage;
         let work = time.forward + time.backward + head.forward + head.backward;
+        // What waits for the host lies on both passes alike, and others go on beside it as beside computing.
+        let slower = seconds / (seconds - host).max(1e-12);
         Longest {
             first: work + time.again.times(-1.0),
             again: time.again.total(),
             host,
-            forward: time.forward.total() + head.forward.total(),
-            backward: time.backward.total() + head.backward.total(),
+            forward: slower * (time.forward.total() + head.forward.total()),
+            backward: slower * (time.backward.total() + head.backward.total()),
             weights: (time.weights + head.weights) / seconds.max(1e-12),
             seconds,
             sum,
