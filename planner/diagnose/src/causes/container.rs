@@ -104,7 +104,7 @@ pub(super) const CAUSES: &[Cause] = &[
         meaning: "pyxis and enroot (or Docker) could not start it on a node: the lines before say why",
         next: &[
             "read the lines after `pyxis: printing enroot log file`",
-            "space and permissions of ENROOT_RUNTIME_PATH, ENROOT_CACHE_PATH and ENROOT_DATA_PATH on the node; leftovers: enroot list, enroot remove",
+            "space and permissions of ENROOT_RUNTIME_PATH, ENROOT_CACHE_PATH and ENROOT_DATA_PATH on the node; containers that earlier jobs left: enroot list, and enroot remove for those that hold nothing of yours",
             "an image with its own entrypoint: --no-container-entrypoint",
             "the same on one node only: --exclude=NODE",
         ],

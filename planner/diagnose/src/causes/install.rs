@@ -300,7 +300,8 @@ pub(super) const CAUSES: &[Cause] = &[
         next: &[
             "caches on shared storage: UV_CACHE_DIR, HF_HOME, TRITON_CACHE_DIR, TMPDIR",
             "df -h and df -i where the path of the line is; quota -s or lfs quota -u $USER",
-            "remove old checkpoints; a checkpoint that was being written then is not whole",
+            "make room with what can be made again (caches, old logs), or move what must be kept to other storage; a checkpoint that was being \
+             written then is not whole",
         ],
         signs: &[
             fatal("No space left on device"),
@@ -391,7 +392,7 @@ pub(super) const CAUSES: &[Cause] = &[
                   each other, or a compiler is missing",
         next: &[
             "a cache per node or rank on local disk: TRITON_CACHE_DIR=/tmp/triton-$SLURM_LOCALID, TORCHINDUCTOR_CACHE_DIR, TORCH_EXTENSIONS_DIR",
-            "remove the cache and start again; gcc, ninja and the CUDA toolkit must be in the image",
+            "name a new, empty cache folder and start again; gcc, ninja and the CUDA toolkit must be in the image",
         ],
         signs: &[
             fatal("torch._inductor.exc."),

@@ -334,7 +334,8 @@ pub(super) const CAUSES: &[Cause] = &[
         next: &[
             "look at latest_checkpointed_iteration.txt and at the folder it names; point --load (and --ckpt-step) at the last whole one",
             "the same path must be mounted on all nodes",
-            "stale folders make automatic resume pick the wrong one: rm -rf nemo_experiments before a fresh start",
+            "automatic resume picks the newest folder of an earlier run: for a fresh start name another output folder, or move the old one aside; \
+             it holds the checkpoints",
         ],
         signs: &[
             raised("latest_checkpointed_iteration.txt"),
