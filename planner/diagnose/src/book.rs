@@ -9,6 +9,7 @@ use super::attempt::{Attempts, Seen, is_of_slurm};
 use super::causes::{Role, Weight};
 use super::exception::{self, Exception};
 use super::exits::{self, Block, ProcessEnd};
+use super::ignored::Ignored;
 use super::oom;
 use super::origin::{self, Format, Origin};
 use super::progress;
@@ -101,6 +102,7 @@ pub(super) struct Book {
     pub(super) times: Option<[Stamp; 2]>,
     pub(super) lines_read: u64,
     block: Block,
+    ignored: Ignored,
     bytes_seen: u64,
 }
 
@@ -108,6 +110,7 @@ impl Book {
     /// Begins a file.
     pub(super) fn open(&mut self, name: &str) {
         self.block = Block::default();
+        self.ignored = Ignored::default();
         self.bytes_seen = 0;
         self.attempts.open(name);
         if self.files.len() < MOST_FILES {
@@ -298,7 +301,7 @@ impl Book {
     }
 
     /// Things that one line shows; of several the one that says most of why.
-    fn note_signs(&mut self, line: &Line, text: &str, at: usize) {
+    fn note_signs(&mut self, line: &Line, text: &str, at: usize, is_ignored: bool) {
         let message = &text[at..];
         if message.starts_with(LAST_WORD) {
             self.record(Key::LastWord, Weight::Fatal, line, text);
@@ -308,7 +311,8 @@ impl Book {
             return;
         }
         let raised = exception::read(message);
-        let is_remark = exception::is_remark(text) && raised.is_none();
+        // An exception that Python ignores ended nothing: what it says is a remark.
+        let is_remark = is_ignored || exception::is_remark(text) && raised.is_none();
         let in_error = raised.is_some()
             || message.starts_with("assert ")
             || ["Error:", "error:", "ERROR", "Exception:"].iter().any(|word| text.contains(word));
@@ -351,7 +355,7 @@ impl Book {
                 return;
             }
         }
-        if let Some(exception) = raised.filter(|exception| !exception.is_wrapper()) {
+        if let Some(exception) = raised.filter(|exception| !exception.is_wrapper() && !is_ignored) {
             self.note_exception(line, text, &exception);
         }
     }
@@ -419,11 +423,14 @@ impl Listener for Book {
         let message = text[at..].trim_end();
         if message.starts_with("Traceback (most recent call last)") {
             self.formats.insert(Format::Traceback);
-            if let Some(file) = self.files.get_mut(file) {
+            let is_ignored = self.ignored.traceback(found.number, &origin);
+            if let Some(file) = self.files.get_mut(file).filter(|_| !is_ignored) {
                 file.traceback = Some(found.number);
             }
             return;
         }
+        self.ignored.line(found.number, &origin, message);
+        let is_ignored = exception::read(message).is_some() && self.ignored.exception(found.number, &origin);
         if origin.rank.is_none() {
             origin.rank = origin::rank_in_text(&text);
         }
@@ -453,7 +460,7 @@ impl Listener for Book {
             self.record(Key::Xid(number), weight, &Line { origin, ..line }, &text);
             return;
         }
-        self.note_signs(&line, &text, at);
+        self.note_signs(&line, &text, at, is_ignored);
     }
 
     fn sampled(&mut self, number: u64, line: &[u8]) {

@@ -93,9 +93,18 @@ pub(super) fn is_code(message: &str) -> bool {
 
 /// Whether the line is a remark of a library that goes on.
 pub(super) fn is_remark(line: &str) -> bool {
-    ["UserWarning", "FutureWarning", "DeprecationWarning", "RuntimeWarning", "AllocatorConfig", "NCCL INFO"]
-        .iter()
-        .any(|word| line.contains(word))
+    [
+        "UserWarning",
+        "FutureWarning",
+        "DeprecationWarning",
+        "RuntimeWarning",
+        "AllocatorConfig",
+        "NCCL INFO",
+        // slurmstepd takes /tmp instead, whatever the reason.
+        "error: Unable to create TMPDIR",
+    ]
+    .iter()
+    .any(|word| line.contains(word))
 }
 
 #[cfg(test)]

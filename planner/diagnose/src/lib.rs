@@ -14,6 +14,7 @@ mod book;
 mod causes;
 mod exception;
 mod exits;
+mod ignored;
 mod oom;
 mod origin;
 mod pattern;

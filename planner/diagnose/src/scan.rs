@@ -11,7 +11,7 @@ use super::pattern::Pattern;
 use super::restart;
 
 /// What lines are read for besides the signs of causes.
-const READ_FOR: [&str; 25] = [
+const READ_FOR: [&str; 29] = [
     // Exceptions, whose class may be anybody's.
     "Error:",
     "Exception:",
@@ -21,6 +21,10 @@ const READ_FOR: [&str; 25] = [
     "StopIteration",
     "RayTaskError(",
     "Traceback (most recent call last)",
+    super::ignored::HEADS[0],
+    super::ignored::HEADS[1],
+    super::ignored::CHAINS[0],
+    super::ignored::CHAINS[1],
     // Launchers' own accounts.
     "Root Cause (first observed failure)",
     "rank      :",
