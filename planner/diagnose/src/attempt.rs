@@ -95,6 +95,10 @@ pub(super) struct Attempt {
     pub(super) waiting: BTreeSet<u32>,
     /// Ranks that ran out of memory on a GPU that others hold a part of.
     pub(super) squeezed: BTreeSet<Squeezed>,
+    /// Ranks that others name as missing at a barrier, each with whether that is only an echo: [`super::missing::accused`].
+    pub(super) accused: BTreeSet<(bool, u32)>,
+    /// The last iteration of which a checkpoint is said to be saved.
+    pub(super) saved: Option<u64>,
     /// By file.
     pub(super) progress: BTreeMap<usize, Progress>,
 }
@@ -117,6 +121,8 @@ impl Attempt {
         }
         self.ranks.extend(later.ranks);
         self.waiting.extend(later.waiting);
+        self.accused.extend(later.accused);
+        self.saved = self.saved.max(later.saved);
         later.squeezed.into_iter().for_each(|squeezed| self.note_squeezed(squeezed));
         self.progress.extend(later.progress);
     }

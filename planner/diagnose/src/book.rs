@@ -10,6 +10,7 @@ use super::causes::{Role, Weight};
 use super::exception::{self, Exception};
 use super::exits::{self, Block, ProcessEnd};
 use super::ignored::Ignored;
+use super::missing;
 use super::oom;
 use super::origin::{self, Format, Origin};
 use super::progress;
@@ -349,6 +350,11 @@ impl Book {
             let id = SCANNER.causes[usize::from(cause)].id;
             if id == "nccl-timeout" {
                 self.note_waiting(line, text);
+                let accused = &mut self.attempts.now().accused;
+                accused.extend(missing::accused(text));
+                while accused.len() > MOST_RANKS {
+                    accused.pop_last();
+                }
             }
             self.record(Key::Cause(cause), weight, line, text);
             if weight > Weight::Weak {
@@ -449,6 +455,10 @@ impl Listener for Book {
         let line = Line { file, number: found.number, origin, stamp, before: found.before };
         if ENQUEUED.iter().any(|words| text.contains(words)) && line.origin.rank.is_some() {
             self.note_waiting(&line, &text);
+        }
+        if let Some(step) = progress::saved(&text) {
+            let now = self.attempts.now();
+            now.saved = now.saved.max(Some(step));
         }
         self.note_ends(&line, &text, message);
         if let Some((number, address)) = xid::read(&text) {

@@ -15,6 +15,7 @@ mod causes;
 mod exception;
 mod exits;
 mod ignored;
+mod missing;
 mod oom;
 mod origin;
 mod pattern;

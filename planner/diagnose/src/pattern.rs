@@ -1,13 +1,13 @@
 //! Patterns of one line: literal text with gaps, in a notation that reads like the line itself.
 //!
-//! `*` is any gap, `#` one or more digits, `^` at the start is the start of the message (behind rank and time), `$` at
+//! `*` is any gap, `#` a number, whole or with a fraction, `^` at the start is the start of the message (behind rank and time), `$` at
 //! the end is its end. Everything else stands for itself.
 
 /// A piece of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
     Text(&'static str),
-    Digits,
+    Number,
     Gap,
 }
 
@@ -36,7 +36,7 @@ impl Pattern {
                 pieces.push(Piece::Gap);
                 rest = after;
             } else if let Some(after) = after.strip_prefix('#') {
-                pieces.push(Piece::Digits);
+                pieces.push(Piece::Number);
                 rest = after;
             } else {
                 rest = after;
@@ -69,7 +69,7 @@ impl Pattern {
                 .match_indices(first)
                 .any(|(place, _)| self.at(&pieces[1..], &text[place + first.len()..])),
             Some(Piece::Gap) => self.anywhere(&pieces[1..], text),
-            Some(Piece::Digits) => text
+            Some(Piece::Number) => text
                 .char_indices()
                 .any(|(place, digit)| digit.is_ascii_digit() && self.at(pieces, &text[place..])),
             None => true,
@@ -82,9 +82,15 @@ impl Pattern {
             Some(Piece::Text(literal)) => {
                 text.strip_prefix(literal).is_some_and(|rest| self.at(&pieces[1..], rest))
             }
-            Some(Piece::Digits) => {
-                let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-                digits > 0 && self.at(&pieces[1..], &text[digits..])
+            Some(Piece::Number) => {
+                let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+                let (rest, whole) = (&pieces[1..], digits(text));
+                // A dot may also end a sentence, so the number is tried without it first.
+                let with_fraction = || {
+                    let fraction = text[whole..].strip_prefix('.').map_or(0, digits);
+                    fraction > 0 && self.at(rest, &text[whole + 1 + fraction..])
+                };
+                whole > 0 && (self.at(rest, &text[whole..]) || with_fraction())
             }
             Some(Piece::Gap) if pieces.len() == 1 => true,
             Some(Piece::Gap) => self.anywhere(&pieces[1..], text),
@@ -112,6 +118,12 @@ mod tests {
         check("^Killed$", "was Killed", false);
         check("x#y*z", "x1q x22y and z", true);
         check("rank # of", "rank of rank 3 of", true);
+        check("after # minutes", "exiting after 230.00421476364136 minutes", true);
+        check("after # minutes", "exiting after 230. minutes", false);
+        check("after # minutes", "exiting after .5 minutes", false);
+        check("after #. Then", "after 3. Then", true);
+        check("after #. Then", "after 3.25. Then", true);
+        check("# ms", "in 3.5 ms", true);
     }
 
     #[test]

@@ -29,6 +29,14 @@ pub(super) fn number(line: &str) -> Option<u64> {
     ["teration", "global_step", "tep"].into_iter().find_map(behind).or_else(of_bar)
 }
 
+/// What Megatron says once a checkpoint is whole, also one that it saves beside the training.
+pub(super) const SAVED: &str = "successfully saved checkpoint";
+
+/// The iteration of a checkpoint that the line says is saved.
+pub(super) fn saved(line: &str) -> Option<u64> {
+    line.split_once(SAVED).and_then(|(_, rest)| number(rest))
+}
+
 /// Whether the line says that training came to its end.
 pub(super) fn is_done(line: &str) -> bool {
     [
@@ -48,7 +56,7 @@ pub(super) fn is_done(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_step, number};
+    use super::{is_step, number, saved};
 
     #[test]
     fn steps() {
@@ -70,6 +78,13 @@ mod tests {
             ("{'loss': 2.3, 'epoch': 0.1}", None),
         ] {
             assert_eq!(number(line), expected, "{line}");
+        }
+        for (line, expected) in [
+            ("  successfully saved checkpoint from iteration     102 to /c [ t 1/2, p 1/1 ]", Some(102)),
+            ("  successfully saved checkpoint at iteration       7 to /iter_9/c", Some(7)),
+            ("saving checkpoint at iteration     102 to /c in torch_dist format", None),
+        ] {
+            assert_eq!(saved(line), expected, "{line}");
         }
         for line in ["the loss of a friend", "ValueError: loss at step 3: Error", "weight loss epoch"] {
             assert!(!is_step(line), "{line}");

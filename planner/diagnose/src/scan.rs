@@ -11,7 +11,7 @@ use super::pattern::Pattern;
 use super::restart;
 
 /// What lines are read for besides the signs of causes.
-const READ_FOR: [&str; 29] = [
+const READ_FOR: [&str; 30] = [
     // Exceptions, whose class may be anybody's.
     "Error:",
     "Exception:",
@@ -38,6 +38,7 @@ const READ_FOR: [&str; 29] = [
     "last enqueued work:",
     "last enqueued NCCL work:",
     "Last enqueued NCCL work:",
+    super::progress::SAVED,
     // Ends of attempts, and Shardplan's own word on a rank.
     " steps are saved in ",
     "will restart worker group",

@@ -12,7 +12,8 @@ use super::attempt::{Attempt, Seen};
 use super::book::{Book, Key, Moment, last_word_in};
 use super::causes::{Role, Weight};
 use super::exits::{ProcessEnd, only_an_exit};
-use super::origin::{Format, Origin};
+use super::missing;
+use super::origin::Format;
 use super::scan::SCANNER;
 use super::taken;
 use super::xid;
@@ -369,13 +370,21 @@ fn verdict(
         ),
     };
     if *role == Role::Symptom && part == Part::Cause {
-        let (found, words) = missing_rank(looked, key);
+        let (found, words) = missing::rank(looked.attempt, &id(key));
         if let Some(found) = found {
             culprit = found;
         }
         if !words.is_empty() {
             meaning = format!("{meaning}. {words}");
         }
+    }
+    if part == Part::Cause && (is(key, "exit-signal") || is(key, "exit-duration")) {
+        meaning = match looked.attempt.saved {
+            Some(step) => {
+                format!("{meaning}. The last checkpoint that the log says is saved is of iteration {step}")
+            }
+            None => format!("{meaning}. The log does not say that a checkpoint was saved"),
+        };
     }
     // What one rank alone says of a GPU's failure is of the same as the driver's line.
     if culprit.rank.is_none() && is_hardware(key) {
@@ -491,42 +500,6 @@ fn how_sure(looked: &Looked, candidate: &Candidate, part: Part, exit: Option<&Pr
         return (sure.max(Sure::Likely), format!("{why}; another cause is nearer or earlier"));
     }
     (sure, why.to_owned())
-}
-
-/// The rank that others waited for, and how it was found.
-fn missing_rank(looked: &Looked, key: &Key) -> (Option<Origin>, String) {
-    if is(key, "nccl-init-wait") {
-        let words = "The ranks that report this wait for rank 0".to_owned();
-        return (Some(Origin { rank: Some(0), ..Origin::default() }), words);
-    }
-    if !is(key, "nccl-timeout") || looked.attempt.waiting.is_empty() {
-        return (None, String::new());
-    }
-    let absent: Vec<u32> =
-        looked.attempt.ranks.difference(&looked.attempt.waiting).copied().take(MOST_RANKS).collect();
-    let few = absent.len() * 2 <= looked.attempt.waiting.len();
-    if let Some(&first) = absent.first().filter(|_| few) {
-        let words =
-            format!("{} ranks report it; {} not", looked.attempt.waiting.len(), list(&absent, "does", "do"));
-        return (Some(Origin { rank: Some(first), ..Origin::default() }), words);
-    }
-    let least = looked.attempt.enqueued.iter().min_by_key(|(rank, work)| (**work, **rank));
-    let most = looked.attempt.enqueued.values().max();
-    if let (Some((rank, work)), Some(most)) = (least, most)
-        && work < most
-    {
-        let words = format!("Rank {rank} had enqueued {work} collectives and others {most}: it is behind");
-        return (Some(Origin { rank: Some(*rank), ..Origin::default() }), words);
-    }
-    (None, String::new())
-}
-
-fn list(ranks: &[u32], one: &str, many: &str) -> String {
-    let names: Vec<String> = ranks.iter().map(u32::to_string).collect();
-    match names.len() {
-        1 => format!("rank {} {one}", names[0]),
-        _ => format!("ranks {} {many}", names.join(", ")),
-    }
 }
 
 /// A word on a run that stood still before it was stopped.

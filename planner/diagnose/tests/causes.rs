@@ -113,3 +113,59 @@ fn slurms_notice_on_a_folder_is_no_end() {
     }
     check("[rank0]: PermissionError: [Errno 13] Permission denied: '/x'\n", "permission");
 }
+
+#[test]
+fn a_run_that_ends_itself_says_why_and_what_it_saved() {
+    let saved = "  successfully saved checkpoint from iteration     102 to /ckpt [ t 1/2, p 1/1 ]\n";
+    for (said, cause) in [
+        ("exiting program after 230.00421476364136 minutes", "exit-duration"),
+        ("exiting program after 230 minutes", "exit-duration"),
+        ("exiting program after receiving SIGTERM.", "exit-signal"),
+    ] {
+        let said = format!(" [{said}] datetime: 2024-08-15 10:21:40 \n");
+        check(&said, cause);
+        for log in [format!("{STEPS}{saved}{said}"), format!("{STEPS}{said}{saved}")] {
+            check(&log, cause);
+            let meaning = &of(&log).verdicts[0].meaning;
+            assert!(meaning.contains("is saved is of iteration 102"), "{meaning}");
+        }
+        assert!(
+            of(&format!("{STEPS}{said}")).verdicts[0]
+                .meaning
+                .contains("does not say that a checkpoint was saved")
+        );
+        // What went wrong before is nearer, and so is Slurm's word on its own limit.
+        let disk = "[rank0]: OSError: [Errno 28] No space left on device\n";
+        check(&format!("{STEPS}{disk}{said}"), "disk-full");
+    }
+    let limit = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2024-08-15T10:21:50 DUE TO TIME LIMIT ***\n";
+    check(
+        &format!(
+            "{STEPS} [exiting program after receiving SIGTERM.] datetime: 2024-08-15 10:21:40 \n{limit}"
+        ),
+        "slurm-time-limit",
+    );
+    // Steps that were asked for are not an end for want of time.
+    check(&format!("{STEPS} [exiting program at iteration 11] datetime: 2024-08-15 10:21:40 \n"), "");
+}
+
+#[test]
+fn a_barrier_blames_who_did_not_come() {
+    let echo = |rank: u32, of: u32| {
+        format!(
+            "[rank{rank}]: RuntimeError: Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for \
+             send/recv from rank {of}. Please check rank {of} logs for faulty rank.\n"
+        )
+    };
+    let named = "[rank0]: RuntimeError: [Rank 0]: Ranks 5, 6 failed to pass monitoredBarrier in 2000000 ms\n";
+    for (log, rank) in [
+        (echo(0, 5), 5),
+        (named.to_owned(), 5),
+        (format!("{}{}{named}", echo(3, 0), echo(4, 0)), 5),
+        (format!("{}{}", echo(3, 0), echo(0, 7)), 7),
+        (format!("{}{}", echo(3, 0), echo(4, 0)), 0),
+    ] {
+        let answer = of(&log);
+        assert_eq!((first(&answer), answer.verdicts[0].culprit.rank), ("nccl-timeout", Some(rank)), "{log}");
+    }
+}

@@ -123,6 +123,36 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
+        id: "exit-duration",
+        family: "process",
+        title: "the run ended itself when its own time was over",
+        role: Root,
+        // Megatron-LM's training.py and Megatron Bridge's train.py; the minutes are printed as a float.
+        meaning: "--exit-duration-in-mins (Bridge: train.exit_duration_in_mins) was reached, and the run ended as it was asked to. It saves \
+                  before, where --save is set",
+        next: &[
+            "to go on, start it again with the same --save and --load; a chain of jobs does it alone: sbatch --dependency=afterany:JOB",
+            "to run longer, raise it, and leave between it and Slurm's --time as long as a save takes",
+        ],
+        signs: &[fatal("exiting program after # minutes")],
+    },
+    Cause {
+        id: "exit-signal",
+        family: "process",
+        title: "a signal asked the run to end, and it ended in order",
+        role: Unspecific,
+        meaning: "SIGTERM came from outside: #SBATCH --signal before the time limit, a preemption, scancel or a person. The run finished its \
+                  step, saves where --save is set, and ended",
+        next: &[
+            "to go on, start it again with the same --save and --load",
+            "who sent it: sacct -j JOB --format=JobID,State,ExitCode,End, and #SBATCH --signal in the script",
+        ],
+        signs: &[
+            strong("exiting program after receiving SIG"),
+            strong("Preemption detected, saving checkpoint and exiting"),
+        ],
+    },
+    Cause {
         id: "interrupted",
         family: "process",
         title: "a person or program interrupted the run",

@@ -22,7 +22,6 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("^State: TIMEOUT"),
             fatal("Job * exceeded its time limit"),
             fatal("Job # has reached its time limit"),
-            fatal("exiting program after # minutes"),
             fatal("EndTime reached"),
         ],
     },
