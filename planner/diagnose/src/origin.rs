@@ -224,6 +224,10 @@ fn bracket(text: &str, origin: &mut Origin, seen: &mut dyn FnMut(Format)) -> Opt
 
 /// The rank that a text names: `Rank 11: found`, `on rank 3 at`, `rank=3`.
 pub(super) fn rank_in_text(text: &str) -> Option<u32> {
+    // DeepEP counts within its group of experts.
+    if text.contains("DeepEP ") {
+        return None;
+    }
     text.match_indices("ank").find_map(|(place, _)| rank_at(text, place))
 }
 

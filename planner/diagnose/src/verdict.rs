@@ -206,6 +206,7 @@ fn follow_up(candidates: &mut [Candidate]) {
     };
     let hardware_failed = seen(&is_hardware);
     let job_cancelled = seen(&|key| is(key, "slurm-cancelled"));
+    let exchange_trapped = seen(&|key| is(key, "deepep-timeout"));
     let memory_taken = seen(&|key| is(key, taken::CAUSE));
     for candidate in candidates {
         let key = candidate.key;
@@ -213,8 +214,16 @@ fn follow_up(candidates: &mut [Candidate]) {
         let of_hardware = hardware_failed && (is(key, "cuda-illegal-access") || is(key, "no-gpu"));
         // A job ends with its steps.
         let of_job = job_cancelled && is(key, "slurm-step-cancelled");
-        if of_hardware || of_job {
+        // A kernel of DeepEP that waited too long ends by a trap.
+        let only_says = |text: &str| candidate.seen.evidence.iter().all(|line| line.text.contains(text));
+        let of_trap =
+            exchange_trapped && is(key, "cuda-illegal-access") && only_says("unspecified launch failure");
+        if of_hardware || of_job || of_trap {
             candidate.tier = candidate.tier.max(Tier::Symptom);
+        }
+        // A script that the batch script reads may end alone, as those of a profile do in healthy jobs.
+        if is(key, "shell-script") && candidate.seen.weight < Weight::Fatal {
+            candidate.tier = candidate.tier.max(Tier::Unspecific);
         }
         // A line without figures is another account of the error whose figures name the others.
         if memory_taken && is(key, "cuda-oom") && candidate.seen.out_of_memory.is_none() {
@@ -467,7 +476,7 @@ fn how_sure(looked: &Looked, candidate: &Candidate, part: Part, exit: Option<&Pr
         let why = match candidate.tier {
             Tier::Weak => "programs print this also where they go on",
             _ if is(candidate.key, "cuda-illegal-access") || is(candidate.key, "no-gpu") => {
-                "this is what CUDA says once a GPU has failed"
+                "this is what CUDA says once a GPU or a kernel has failed"
             }
             _ => "this is what other processes say once one is gone",
         };

@@ -5,6 +5,7 @@
 
 mod container;
 mod data;
+mod exchange;
 mod gpu;
 mod install;
 mod megatron;
@@ -89,6 +90,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Cause> {
     [
         memory::CAUSES,
         nccl::CAUSES,
+        exchange::CAUSES,
         gpu::CAUSES,
         container::CAUSES,
         slurm::CAUSES,

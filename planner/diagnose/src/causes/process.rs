@@ -6,6 +6,37 @@ use super::{Cause, Role::*, fatal, strong, weak};
 
 pub(super) const CAUSES: &[Cause] = &[
     Cause {
+        id: "shell-script",
+        family: "process",
+        title: "the shell stopped in a script of its own",
+        role: Root,
+        meaning: "The batch script, or one that it calls, is not what the shell can run: brackets or quotes do not close, or under set -u a \
+                  variable is used that is not set. The line names script, line and variable; no training was started by it",
+        next: &[
+            "bash -n SCRIPT finds brackets and quotes that do not close; shardplan lint SCRIPT finds more before a job is queued",
+            "an unbound variable: set it before that line, or write ${NAME:-DEFAULT}; Slurm's own are only set within a job, and some only where \
+             the option is given (SLURM_NTASKS_PER_NODE, SLURM_GPUS_PER_NODE)",
+            "quotes and $ in srun bash -c \"...\" are read by two shells: put those commands into a script of their own",
+        ],
+        signs: &[
+            fatal("slurm_script: line #: syntax error"),
+            fatal("slurm_script: line #: unexpected EOF while looking for matching"),
+            fatal("slurm_script: line #: *: unbound variable"),
+            fatal("slurm_script: line #: *: bad substitution"),
+            fatal("slurm_script: line #: *: parameter null or not set"),
+            fatal("slurm_script: line #: *: parameter not set"),
+            // A script that another one reads may end alone.
+            strong(": line #: syntax error"),
+            strong(": line #: unexpected EOF while looking for matching"),
+            strong(": line #: *: unbound variable"),
+            strong(": line #: *: bad substitution"),
+            strong(": line #: *: parameter null or not set"),
+            strong("slurm_script: #: *: parameter not set"),
+            strong("slurm_script: #: Syntax error: "),
+            strong("slurm_script: #: Bad substitution"),
+        ],
+    },
+    Cause {
         id: "segfault",
         family: "process",
         title: "a process crashed on an invalid address",
