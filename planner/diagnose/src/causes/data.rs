@@ -68,11 +68,23 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("mmap length is greater than file size"),
             fatal("cannot mmap an empty file"),
             raised("number of weights must equal number of datasets"),
-            raised("Expecting value: line # column #"),
-            raised("JSONDecodeError"),
             raised("sum of weights"),
             raised("Dataset * is empty"),
         ],
+    },
+    Cause {
+        id: "json-unreadable",
+        family: "data",
+        title: "something that is no JSON was read as JSON",
+        role: Root,
+        meaning: "A text is empty, cut off or of another form: a config, tokenizer or index file that was not downloaded whole, a pointer of \
+                  Git LFS, a line of a dataset, or a server's answer. The traceback's last frames outside json say what was being read",
+        next: &[
+            "look at the file that these frames read: ls -l FILE; head -c 300 FILE; python -m json.tool FILE (of a .jsonl each line by itself)",
+            "empty, or `version https://git-lfs`: download it again (hf download, git lfs pull), on storage that every node sees",
+            "several ranks that write and read one file at once: let rank 0 write, and the others wait for it",
+        ],
+        signs: &[raised("Expecting value: line # column #"), raised("JSONDecodeError")],
     },
     Cause {
         id: "tokenizer",

@@ -2,7 +2,7 @@
 //!
 //! cudaGetErrorString's texts, PyTorch's c10/cuda, NVIDIA's Xid documentation, fabric manager.
 
-use super::{Cause, Role::*, fatal, strong, weak};
+use super::{Cause, Role::*, fatal, raised, strong, weak};
 
 pub(super) const CAUSES: &[Cause] = &[
     Cause {
@@ -145,6 +145,29 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
+        id: "driver-mismatch",
+        family: "gpu",
+        title: "the loaded NVIDIA driver and its libraries are of different versions",
+        role: Root,
+        meaning: "The kernel module that runs is of another version than the driver's libraries (libcuda, NVML): the driver was updated and \
+                  the node not restarted, or a container brings libraries of its own. No other torch or CUDA helps",
+        next: &[
+            "compare cat /proc/driver/nvidia/version on the node, which is the loaded module, with nvidia-smi's NVML library version",
+            "drain the node and reboot it, or load the new module once no process uses a GPU: scontrol update nodename=NODE state=drain \
+             reason=driver; until then start with --exclude=NODE",
+            "only in the container: libcuda and libnvidia-ml of the image must not hide the host's (LD_LIBRARY_PATH entries with compat)",
+        ],
+        signs: &[
+            fatal("Failed to initialize NVML: Driver/library version mismatch"),
+            fatal("nvml error: driver/library version mismatch"),
+            fatal("Error 803: system has unsupported display driver"),
+            fatal("cudaErrorSystemDriverMismatch"),
+            fatal("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
+            strong("Driver/library version mismatch"),
+            strong("NVRM: API mismatch"),
+        ],
+    },
+    Cause {
         id: "cuda-driver-too-old",
         family: "gpu",
         title: "the driver is too old for this CUDA",
@@ -161,8 +184,6 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("requires NVIDIA Driver Release"),
             strong("unsatisfied condition: cuda>="),
             strong("forward compatibility was attempted on non supported HW"),
-            strong("Error 803: system has unsupported display driver"),
-            strong("Failed to initialize NVML: Driver/library version mismatch"),
             strong("compat mode * requires a driver"),
         ],
     },
@@ -217,6 +238,32 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
+        id: "cudnn-no-plan",
+        family: "gpu",
+        title: "cuDNN has no kernel for this attention or operation",
+        role: Root,
+        meaning: "cuDNN found nothing that carries out what was asked: attention with this head size, mask, bias, type or sequence length, on \
+                  this GPU and with this version of cuDNN. Nothing is broken, and memory is not short",
+        next: &[
+            "look at the head size: backward beyond 128 wants cuDNN 9.5 or newer, and sizes are multiples of 8; python -c \"import torch; \
+             print(torch.backends.cudnn.version())\"",
+            "NVTE_FUSED_ATTN=0 takes flash attention instead (Megatron: --attention-backend flash), NVTE_FLASH_ATTN=0 with it the unfused one; \
+             in PyTorch torch.backends.cuda.enable_cudnn_sdp(False)",
+            "NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 shows which backends Transformer Engine considers, and why it leaves one out",
+            "another libcudnn in LD_LIBRARY_PATH hides the one that torch and Transformer Engine were built with",
+        ],
+        signs: &[
+            fatal("No execution plans "),
+            fatal("No valid execution plans"),
+            fatal("No valid engine configs"),
+            fatal("GET was unable to find an engine to execute this computation"),
+            fatal("No dot product attention support for the provided inputs"),
+            fatal("No dot product attention backend is available"),
+            raised("cuDNN Error: Num hidden_dim"),
+            raised("Invalid combination of data type and sequence length for fused attention"),
+        ],
+    },
+    Cause {
         id: "cublas",
         family: "gpu",
         title: "a CUDA library failed",
@@ -231,7 +278,6 @@ pub(super) const CAUSES: &[Cause] = &[
         signs: &[
             fatal("cuBLAS Error: "),
             fatal("cuDNN Error: "),
-            fatal("GET was unable to find an engine to execute this computation"),
             fatal("Unable to find a valid cuDNN algorithm"),
             fatal("CUBLAS_STATUS_NOT_INITIALIZED"),
             fatal("CUBLAS_STATUS_EXECUTION_FAILED"),

@@ -320,6 +320,27 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
+        id: "read-only",
+        family: "install",
+        title: "a filesystem is mounted read-only there",
+        role: Root,
+        meaning: "Nobody may write to it, whatever the rights are: the container mounts that path (or its own image) read-only, or the node \
+                  made a disk read-only after an error of it",
+        next: &[
+            "see how it is mounted, inside the container and on the node: findmnt -T PATH",
+            "in the container: a mount without :ro (--container-mounts=SRC:DST, docker run -v SRC:DST); a path of the image itself wants a \
+             mounted folder instead, or --container-writable",
+            "read-only on the node too: dmesg says why (I/O errors, `Remounting filesystem read-only`); take the node out (--exclude=NODE), and \
+             tell the site where it is shared storage",
+        ],
+        signs: &[
+            fatal("[Errno 30] Read-only file system"),
+            fatal("Read-only file system (os error 30)"),
+            strong(": Read-only file system"),
+            strong("Remounting filesystem read-only"),
+        ],
+    },
+    Cause {
         id: "permission",
         family: "install",
         title: "a file or folder may not be read or written",
@@ -328,10 +349,8 @@ pub(super) const CAUSES: &[Cause] = &[
         next: &["ls -ld of the path, inside the container; --container-remap-root or another folder"],
         signs: &[
             fatal("PermissionError: [Errno 13]"),
-            fatal("[Errno 30] Read-only file system"),
             fatal("Permission denied (os error 13)"),
             strong(": Permission denied"),
-            strong(": Read-only file system"),
         ],
     },
     Cause {

@@ -326,6 +326,26 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
+        id: "checkpoint-weights-only",
+        family: "checkpoint",
+        title: "torch.load refused Python objects in a checkpoint (weights_only)",
+        role: Root,
+        meaning: "Since PyTorch 2.6 torch.load takes weights_only=True unless it is told otherwise, and then refuses whatever is not a tensor: \
+                  the arguments of the run (argparse.Namespace), enums, NumPy objects. The file is sound",
+        next: &[
+            "a release of the framework that knows PyTorch 2.6 passes weights_only=False itself: update it, or take the torch that it was made for",
+            "only where you trust who wrote the file, since loading such objects runs code: \
+             torch.serialization.add_safe_globals([CLASS]) with the class that the line names, or TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 for the run",
+            "of a file of strangers take the weights alone, as safetensors",
+        ],
+        signs: &[
+            fatal("Weights only load failed. This file can still be loaded"),
+            fatal("WeightsUnpickler error: Unsupported global"),
+            fatal("Unsupported global: GLOBAL"),
+            fatal("WeightsUnpickler error: Unsupported class"),
+        ],
+    },
+    Cause {
         id: "checkpoint-missing",
         family: "checkpoint",
         title: "a checkpoint was not found or is not whole",
@@ -362,7 +382,9 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("unexpected EOF, expected # more bytes. The file might be corrupted"),
             fatal("no metadata found in checkpoint"),
             fatal("_pickle.UnpicklingError"),
-            fatal("Weights only load failed"),
+            // What is no pickle at all, such as a pointer of Git LFS.
+            fatal("WeightsUnpickler error: Unsupported operand"),
+            strong("Weights only load failed"),
             fatal("EOFError: Ran out of input"),
             strong("Error loading * state_dict from checkpoint"),
         ],
