@@ -86,7 +86,8 @@ pub(super) struct FileSeen {
     pub(super) bytes: u64,
     pub(super) lines: u64,
     pub(super) traceback: Option<u64>,
-    is_gzip: bool,
+    /// Its first bytes, which say what it is where it is no text.
+    start: [u8; 2],
     is_binary: bool,
     origin: Origin,
 }
@@ -134,13 +135,8 @@ impl Book {
         }
         let bytes = &bytes[..bytes.len().min(512 - already as usize)];
         let Some(file) = self.files.last_mut() else { return };
-        if already == 0 && bytes.first() == Some(&0x1f) {
-            file.is_gzip = true;
-        }
-        if already <= 1
-            && let Some(&second) = bytes.get(1 - already as usize)
-        {
-            file.is_gzip &= second == 0x8b;
+        for (place, byte) in file.start.iter_mut().skip(already as usize).zip(bytes) {
+            *place = *byte;
         }
         file.is_binary |= bytes.contains(&0);
     }
@@ -507,9 +503,13 @@ impl FileSeen {
     /// What kind of file it is, when it is none of text.
     pub(super) fn is_no_text(&self) -> Option<&'static str> {
         match self {
-            FileSeen { is_gzip: true, .. } => {
+            FileSeen { start: [0x1f, 0x8b], .. } => {
                 Some("is compressed (gzip); give its text: zcat FILE | shardplan diagnose -")
             }
+            // As PowerShell writes what it redirects.
+            FileSeen { start: [0xff, 0xfe] | [0xfe, 0xff], is_binary: true, .. } => Some(
+                "is text in UTF-16; give it as UTF-8: iconv -f UTF-16 -t UTF-8 FILE | shardplan diagnose -",
+            ),
             FileSeen { is_binary: true, .. } => Some("is not text"),
             _ => None,
         }

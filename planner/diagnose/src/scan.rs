@@ -167,6 +167,19 @@ mod tests {
     }
 
     #[test]
+    fn no_step_removes_what_was_trained() {
+        let of_causes = causes::all().flat_map(|cause| cause.next.iter().copied());
+        let of_xids = (0..200).flat_map(|number| crate::xid::known(number).action.steps().iter().copied());
+        for step in of_causes.chain(of_xids) {
+            let removes = ["rm -", "remov", "delet", "wipe", "empty"].iter().any(|word| step.contains(word));
+            let is_trained =
+                ["checkpoint", "nemo_experiments", "--save", "--load"].iter().any(|word| step.contains(word));
+            assert!(!step.contains("rm -r"), "{step}");
+            assert!(!(removes && is_trained), "{step}");
+        }
+    }
+
+    #[test]
     fn lines_of_healthy_runs_are_not_read() {
         let scanner = Scanner::new();
         for line in [

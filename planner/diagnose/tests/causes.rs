@@ -22,24 +22,6 @@ const STEPS: &str = " iteration 9/ 100 | lm loss: 1.0E+01 |\n iteration 10/ 100 
 const KEY: &str = "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"train.py\", line 3, in <module>\n[rank0]: KeyError: 'text'\n\
                    srun: error: gpu-12: task 0: Exited with exit code 1\n";
 
-#[test]
-fn no_advice_destroys_what_was_trained() {
-    // Every cause is named by some of its own texts.
-    for text in diagnose::searched_texts() {
-        for verdict in of(&format!("RuntimeError: {text}\n{text}\n")).verdicts {
-            for step in verdict.next {
-                let removes = ["rm -", "remove", "delete", "wipe"].iter().any(|word| step.contains(word));
-                let trained = ["checkpoint", "nemo_experiments", "--save", "--load"];
-                assert!(
-                    !step.contains("rm -r") && !(removes && trained.iter().any(|word| step.contains(word))),
-                    "{}: {step}",
-                    verdict.cause
-                );
-            }
-        }
-    }
-}
-
 /// An exception that Python reports and ignores, each line behind a mark.
 fn ignored(mark: &str, head: &str, error: &str) -> String {
     format!(
@@ -339,6 +321,10 @@ fn errors_are_told_from_those_that_read_alike() {
     ] {
         check(log, cause);
     }
+    // A cache that a library does without.
+    let cache = "WARNING:matplotlib: mkdir -p failed for path /root/.config/matplotlib: [Errno 30] Read-only file system: '/root/.config'\n";
+    check(cache, "");
+    check(&format!("{cache}{KEY}"), "python-exception");
 }
 
 #[test]
@@ -363,4 +349,25 @@ fn a_batch_script_that_fails_itself_is_found() {
     }
     check("train.sh: line 7: syntax error near unexpected token `fi'\n", "shell-script");
     check("SyntaxError: invalid syntax\n", "python-syntax");
+}
+
+#[test]
+fn files_that_are_no_utf_8_text_say_what_to_do() {
+    let text = "[rank1]: RuntimeError: CUDA error: an illegal memory access was encountered\n";
+    let units = || text.encode_utf16();
+    let little: Vec<u8> = [0xff, 0xfe].into_iter().chain(units().flat_map(u16::to_le_bytes)).collect();
+    let big: Vec<u8> = [0xfe, 0xff].into_iter().chain(units().flat_map(u16::to_be_bytes)).collect();
+    for (bytes, word) in [
+        (little, "iconv -f UTF-16"),
+        (big, "iconv -f UTF-16"),
+        (vec![0x1f, 0x8b, 8, 0, 0], "zcat"),
+        (vec![1, 0, 2], "is not text"),
+    ] {
+        for piece in [1, 2, 3, bytes.len()] {
+            let mut diagnosis = Diagnosis::new(None);
+            bytes.chunks(piece).for_each(|piece| diagnosis.feed(piece));
+            let notes = diagnosis.finish().notes;
+            assert!(notes.iter().any(|note| note.contains(word)), "{word}: {notes:?}");
+        }
+    }
 }

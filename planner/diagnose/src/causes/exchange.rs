@@ -49,13 +49,14 @@ pub(super) const CAUSES: &[Cause] = &[
             "all ranks of one node, or only exchanges between nodes: that node's cards and links (ibstat, ib_write_bw); NVLink within a node \
              (nvidia-smi nvlink -s)",
             "ranks that are only late (a checkpoint, the first step's compiling): a barrier before the step; the limit is built into \
-             DeepEP, NUM_CPU_TIMEOUT_SECS and NUM_TIMEOUT_CYCLES in csrc/kernels/configs.cuh",
+             DeepEP (NUM_CPU_TIMEOUT_SECS and NUM_TIMEOUT_CYCLES of its source)",
             "the same with --moe-token-dispatcher-type alltoall tells whether DeepEP is at fault",
         ],
         signs: &[
             fatal("DeepEP error: timeout"),
             fatal("DeepEP error: CPU recv timeout"),
-            strong("DeepEP timeout "),
+            strong("DeepEP timeout check failed"),
+            strong("DeepEP timeout for "),
             strong("DeepEP dispatch *timeout"),
             strong("DeepEP combine *timeout"),
             strong("DeepEP RDMA *timeout"),

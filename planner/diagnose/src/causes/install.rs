@@ -334,10 +334,12 @@ pub(super) const CAUSES: &[Cause] = &[
              tell the site where it is shared storage",
         ],
         signs: &[
-            fatal("[Errno 30] Read-only file system"),
+            raised("[Errno 30] Read-only file system"),
             fatal("Read-only file system (os error 30)"),
             strong(": Read-only file system"),
             strong("Remounting filesystem read-only"),
+            // Libraries warn so of a cache that they do without.
+            weak("[Errno 30] Read-only file system"),
         ],
     },
     Cause {
