@@ -387,7 +387,7 @@ fn verdict(
             meaning = format!("{meaning}. {words}");
         }
     }
-    if part == Part::Cause && (is(key, "exit-signal") || is(key, "exit-duration")) {
+    if is(key, "exit-signal") || is(key, "exit-duration") {
         meaning = match looked.attempt.saved {
             Some(step) => {
                 format!("{meaning}. The last checkpoint that the log says is saved is of iteration {step}")

@@ -126,6 +126,11 @@ fn a_run_that_ends_itself_says_why_and_what_it_saved() {
         ),
         "slurm-time-limit",
     );
+    // And what is saved is told beside who sent the signal.
+    let preempted = limit.replace("TIME LIMIT", "PREEMPTION");
+    let answer = of(&format!("{saved} [exiting program after receiving SIGTERM.] datetime: x\n{preempted}"));
+    assert_eq!(first(&answer), "slurm-preempted");
+    assert!(answer.verdicts.iter().any(|verdict| verdict.meaning.contains("iteration 102")), "{answer:?}");
     // Steps that were asked for are not an end for want of time.
     check(&format!("{STEPS} [exiting program at iteration 11] datetime: 2024-08-15 10:21:40 \n"), "");
 }

@@ -77,7 +77,7 @@ pub(super) const CAUSES: &[Cause] = &[
                   beyond it ends in a bus error",
         next: &[
             "give the container more: docker run --shm-size=64g or --ipc=host; in Kubernetes an emptyDir of medium Memory at /dev/shm",
-            "look at df -h /dev/shm on the node, and remove files that an earlier job left there",
+            "look at df -h /dev/shm on the node; what dead jobs left there (nccl-*, torch_*, psm_*) may be removed",
             "use fewer data loader workers",
         ],
         signs: &[

@@ -11,7 +11,7 @@ pub(super) const CAUSES: &[Cause] = &[
         title: "the shell stopped in a script of its own",
         role: Root,
         meaning: "The batch script, or one that it calls, is not what the shell can run: brackets or quotes do not close, or under set -u a \
-                  variable is used that is not set. The line names script, line and variable; no training was started by it",
+                  variable is used that is not set. The line names script, line and variable; what the script does below it did not run",
         next: &[
             "bash -n SCRIPT finds brackets and quotes that do not close; shardplan lint SCRIPT finds more before a job is queued",
             "an unbound variable: set it before that line, or write ${NAME:-DEFAULT}; Slurm's own are only set within a job, and some only where \
