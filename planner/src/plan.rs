@@ -24,7 +24,7 @@ use crate::model::Model;
 use crate::reduced::{Nonuniform, nonuniform_groups};
 use crate::runtime::Runtime;
 use crate::schedule::Pipeline;
-use crate::settings::{Dispatcher, LrSchedule, Strategy};
+use crate::settings::{CrossEntropy, Dispatcher, LrSchedule, Strategy};
 use crate::software::{Product, Program, program};
 use crate::wire::{DataFile, PlanFile, RankRole};
 
@@ -221,6 +221,15 @@ impl Plan {
     pub(crate) fn stops_recomputing_early(&self) -> bool {
         let torchs = !self.runtime.facts().flat_units && !self.layout.fsdp.compiled;
         self.software.is_automodels() && torchs
+    }
+
+    /// Whether tensor-parallel ranks gather what their columns of the output layer make before the loss: NeMo Automodel's usual one does
+    /// (`components/loss/masked_ce.py`, 36044ad), after it has made it wider; TransformerEngine's takes columns.
+    pub(crate) fn gathers_logits_for_the_loss(&self) -> bool {
+        self.layout.tp > 1
+            && self.runtime.facts().shards_parameters
+            && self.software.is_automodels()
+            && self.training.cross_entropy != CrossEntropy::Te
     }
 
     /// Whether selective checkpoints choose operators, whatever modules are named.

@@ -149,6 +149,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         } else {
             4.0
         },
+        whole_logits: plan.gathers_logits_for_the_loss(),
         low_attention: training.fp8_attention && training.low_precision.is_some(),
         low_head: training.fp8_output && low,
         squares_apart: squares_apart(plan),

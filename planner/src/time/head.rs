@@ -35,7 +35,9 @@ pub(super) fn head_time(
     let product = Product { rows: tokens, outputs, inputs: shape.hidden, groups: 1.0 };
     let rate = if options.low_head { &machine.gemm } else { &machine.gemm16 };
     let mut both = work.product(rate, product);
-    let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * outputs);
+    // Where the loss takes all logits, each rank computes it of all.
+    let columns = if options.whole_logits { shape.vocabulary } else { outputs };
+    let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * columns);
     // Operations of a loss read and write numbers of its type; what is counted is fp32's.
     let wide = options.loss_bytes / 4.0;
     // Bytes of a logit: as they are, and before what the software's own traffic makes of them.
@@ -60,7 +62,11 @@ pub(super) fn head_time(
     // The maximum, the sum and the wanted logit of every token are reduced over the vocabulary's parts; fused, the last
     // two together.
     let sums = if options.loss == CrossEntropy::Unfused { 3.0 } else { 2.0 };
-    both.forward.tp += sums * 2.0 * machine.gather(split.tp_group, 4.0 * tokens);
+    both.forward.tp += if options.whole_logits {
+        machine.gather(split.tp_group, options.loss_bytes * logits)
+    } else {
+        sums * 2.0 * machine.gather(split.tp_group, 4.0 * tokens)
+    };
     LayerTime {
         forward: both.forward,
         backward: both.backward,

@@ -83,6 +83,8 @@ pub struct ComputeOptions {
     pub loss: CrossEntropy,
     /// Bytes of a number of the type in which an unfused loss is computed.
     pub loss_bytes: f64,
+    /// Whether logits are gathered over tensor-parallel ranks before the loss.
+    pub whole_logits: bool,
     /// Attention multiplies in 8 bits.
     pub low_attention: bool,
     /// The output layer runs in the layers' format.
@@ -594,7 +596,8 @@ impl Work<'_> {
         // Grouped layers quantize and multiply expert by expert.
         let held = (experts / self.split.ep).max(1.0);
         // Where all experts are here the flex dispatcher is not there (Megatron-Core asks for several ranks), whatever the recipe says.
-        let role = if self.options.fused_dispatch { ConstantRole::HostMoeFlex } else { ConstantRole::HostMoe };
+        let role =
+            if self.options.fused_dispatch { ConstantRole::HostMoeFlex } else { ConstantRole::HostMoe };
         self.machine.of(role) + held * self.expert_host(kind)
     }
 }

@@ -85,6 +85,8 @@ pub struct Inputs<'a> {
     pub loss: CrossEntropy,
     /// Bytes of a number of the type in which an unfused loss is computed.
     pub loss_bytes: f64,
+    /// Whether logits are gathered over tensor-parallel ranks before the loss.
+    pub whole_logits: bool,
     /// Whether attention multiplies in 8 bits.
     pub low_attention: bool,
     /// Whether the output layer runs in the layers' format.
@@ -249,6 +251,7 @@ impl Inputs<'_> {
             gathered_share: self.gathered_share,
             loss: self.loss,
             loss_bytes: self.loss_bytes,
+            whole_logits: self.whole_logits,
             fused_gradients: facts.fused_gradients,
             fused_operations: facts.fused_operations,
             low_attention: self.low_attention,

@@ -105,6 +105,7 @@ fn inputs<'a>(model: &'a Model, gpu_name: &str, profile: &str, world: u64) -> Re
         recompute: Recompute::default(),
         loss: CrossEntropy::Te,
         loss_bytes: 4.0,
+        whole_logits: false,
         low_attention: false,
         low_head: false,
         squares_apart: false,

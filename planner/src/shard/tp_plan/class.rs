@@ -14,7 +14,7 @@ pub enum Class {
     Llama,
     /// Qwen2 and Qwen3: like Llama; norms of queries and keys under sequence parallelism.
     Qwen,
-    /// Gemma 3: embedding and output layer are one tensor and stay whole.
+    /// Gemma 3: like Llama, with norms behind the parts of a layer and two rotations.
     Gemma3,
     /// Phi-3: fused projections, whose columns are gathered behind attention and kept apart in the MLP.
     Phi3,
@@ -58,7 +58,7 @@ pub(crate) fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
     let sp = sequence_parallel && !whole_sequence;
     let mlp = if class == Class::FalconH1 { "feed_forward" } else { "mlp" };
     let row_out = if sp { SEQUENCE } else { Placement::Replicate };
-    let whole_ends = matches!(class, Class::Gemma3 | Class::MegatronFsdp);
+    let whole_ends = class == Class::MegatronFsdp;
     if !whole_ends {
         add("model.embed_tokens", Style::Rowwise { input: Placement::Replicate, output: row_out });
     }
@@ -73,7 +73,10 @@ pub(crate) fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
     add(&format!("{LAYER}.{mlp}.down_proj"), row);
     if !whole_ends {
         let input = if sp { SEQUENCE } else { Placement::Replicate };
-        let keep = matches!(class, Class::Llama | Class::Qwen | Class::Mistral3 | Class::MegatronCore);
+        let keep = matches!(
+            class,
+            Class::Llama | Class::Qwen | Class::Gemma3 | Class::Mistral3 | Class::MegatronCore
+        );
         let output = if keep { Placement::Shard(-1) } else { Placement::Replicate };
         add("lm_head", Style::Colwise { input, output, keep_dtensor: keep });
     }
@@ -89,7 +92,6 @@ pub(crate) fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
                 add(&format!("{LAYER}.self_attn.k_norm"), Style::SequenceParallel);
             }
             Class::Gemma3 => {
-                add("model.embed_tokens", Style::PrepareInput);
                 add("model.rotary_emb", Style::PrepareInput);
                 add("model.rotary_emb_local", Style::PrepareInput);
                 for name in ["pre_feedforward_layernorm", "post_feedforward_layernorm"] {
@@ -167,7 +169,8 @@ mod tests {
         let kept = |input| Some(Style::Colwise { input, output: LAST, keep_dtensor: true });
         assert_eq!(head(Class::Llama, false), kept(REPLICATE));
         assert_eq!(head(Class::Qwen, true), kept(SEQUENCE));
-        assert_eq!(head(Class::Gemma3, false), None);
+        assert_eq!(head(Class::Gemma3, false), kept(REPLICATE));
+        assert_eq!(head(Class::Gemma3, true), kept(SEQUENCE));
         assert_eq!(head(Class::MegatronFsdp, true), None);
         let of = |class, module: &str| style_of(&class_plan(class, true), module);
         assert_eq!(of(Class::Qwen, "model.layers.0.self_attn.q_norm"), Some(Style::SequenceParallel));
