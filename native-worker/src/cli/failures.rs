@@ -145,7 +145,13 @@ fn others_than_asked(against: Against, values: &[f64], points: &[StudyPoint], st
     let said = values.iter().zip(points).filter_map(|(&value, point)| {
         let (taken, what) = match against {
             Against::Rate => return None,
-            Against::Gpus => (point.gpus, format!("a cluster has whole replicas, of {replica} GPUs each")),
+            Against::Gpus => (
+                point.gpus,
+                format!(
+                    "a cluster has whole {}, of {replica} GPUs each",
+                    if study.sharing_experts > 1 { "sets of replicas" } else { "replicas" }
+                ),
+            ),
             Against::Domain => (point.domain, "a group has a whole number of GPUs".to_owned()),
         };
         (taken as f64 != value)
@@ -156,8 +162,12 @@ fn others_than_asked(against: Against, values: &[f64], points: &[StudyPoint], st
 
 fn readable(study: &Study, points: &[StudyPoint]) -> String {
     let allowed: Vec<String> = study.allowed.iter().map(u64::to_string).collect();
+    let what = match study.sharing_experts {
+        1 => "replicas".to_owned(),
+        together => format!("sets of {together} replicas, which share experts and stop together,"),
+    };
     let mut out = format!(
-        "{} replicas of {} groups of {} GPUs; a group can go on with {}\n\n",
+        "{} {what} of {} groups of {} GPUs; a group can go on with {}\n\n",
         study.replicas,
         study.domains_per_replica,
         study.domain,

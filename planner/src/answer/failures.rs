@@ -66,6 +66,8 @@ fn as_megatron_lm(plan: &Plan, whole: f64) -> Option<Alternative> {
     let longer = step(&theirs)? / whole;
     let memory = memory::answer(&theirs);
     let room = match memory.verdict {
+        // Nobody knows what memory its processes may take.
+        _ if plan.cluster.gpu.is_cpu() => "of the host's memory",
         Verdict::Fits => "which fits",
         Verdict::Tight => "which is tight",
         Verdict::No | Verdict::Invalid => "which it does not have",

@@ -225,17 +225,20 @@ pub fn answer(plan: &Plan) -> Option<NonuniformAnswer> {
             ),
         ));
     }
-    alternatives.push(alternative(
-        "nonuniform_boosted",
-        lost.nonuniform_boosted,
-        format!(
-            "the same with up to {:.1}% more power for GPUs of reduced replicas, which makes them {:.1}% faster{}; a token takes {:.1}% more energy",
-            percent(boost.power),
-            percent(boost.speed),
-            if boost.share(base, reduced) < 1.0 { ", less than they would have to be" } else { "" },
-            percent(lost.boosted_energy)
-        ),
-    ));
+    // Processes on CPUs have no power of their own that could be raised.
+    if !plan.cluster.gpu.is_cpu() {
+        alternatives.push(alternative(
+            "nonuniform_boosted",
+            lost.nonuniform_boosted,
+            format!(
+                "the same with up to {:.1}% more power for GPUs of reduced replicas, which makes them {:.1}% faster{}; a token takes {:.1}% more energy",
+                percent(boost.power),
+                percent(boost.speed),
+                if boost.share(base, reduced) < 1.0 { ", less than they would have to be" } else { "" },
+                percent(lost.boosted_energy)
+            ),
+        ));
+    }
     let with_spares = (study.idle(lost.spare_domains_nonuniform), lost.spare_domains_nonuniform as u64);
     alternatives.push(alternative(
         "nonuniform_spares",

@@ -18,8 +18,10 @@ pub struct Study {
     pub domain: u64,
     /// Domains of a replica.
     pub domains_per_replica: u64,
-    /// Replicas.
+    /// Replicas; where several share experts, sets of those that do, for one goes on without none of its set.
     pub replicas: u64,
+    /// Replicas of such a set; 1 where each has all experts.
+    pub sharing_experts: u64,
     /// Degrees to which a domain can be reduced, greatest first.
     pub allowed: Vec<u64>,
     /// The most that the GPUs of a reduced domain are boosted.
@@ -231,10 +233,14 @@ impl Study {
     /// The study of a plan: its tensor-parallel groups are the domains.
     pub fn of(plan: &Plan, boost: Boost) -> Study {
         let layout = &plan.layout;
+        // What is left must be whole expert groups, too: Megatron-Core splits all ranks of a stage by both grids.
+        let (replica, experts) = (layout.tp * layout.cp, layout.ep.saturating_mul(layout.etp).max(1));
+        let sharing_experts = (experts / common(replica, experts)).clamp(1, layout.dp.max(1));
         Study {
             domain: layout.tp,
-            domains_per_replica: layout.cp * layout.pp,
-            replicas: layout.dp,
+            domains_per_replica: layout.cp * layout.pp * sharing_experts,
+            replicas: layout.dp / sharing_experts,
+            sharing_experts,
             allowed: degrees(plan, layout.tp),
             boost,
         }
@@ -270,8 +276,13 @@ impl Study {
         let (domain, gpus) = (domain.clamp(1, MOST_GPUS), self.gpus());
         let per = self.domain.saturating_mul(self.domains_per_replica).div_ceil(domain).max(1);
         let replicas = (gpus / domain.saturating_mul(per)).max(1);
-        Study { domain, domains_per_replica: per, replicas, allowed, boost: self.boost }
+        Study { domain, domains_per_replica: per, replicas, allowed, ..self.clone() }
     }
+}
+
+/// The greatest number that divides both.
+fn common(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { common(other, one % other) }
 }
 
 /// One point: means over `draws` draws. The same seed gives the same figures on every platform.
@@ -372,6 +383,7 @@ mod tests {
             domain: 32,
             domains_per_replica: 8,
             replicas: 128,
+            sharing_experts: 1,
             allowed: vec![30, 28, 16, 8, 4, 2, 1],
             boost,
         }
@@ -427,11 +439,42 @@ mod tests {
             domain: 8,
             domains_per_replica: 1,
             replicas: 16,
+            sharing_experts: 1,
             allowed: vec![6, 4, 2, 1],
             boost: Boost::NONE,
         };
         let found = losses(&eight, &[2], 1);
         assert_eq!((found.nonuniform, found.drop), (0.015_625, 0.0625));
+    }
+
+    /// One GPU that is gone takes all replicas with it that share experts: worlds of other sizes have no such groups.
+    #[test]
+    fn replicas_that_share_experts_are_left_out_together() {
+        let file = |preset: &str, nodes: u64, layout: serde_json::Value| {
+            let file = serde_json::json!({"version": 1, "model": {"preset": preset}, "layout": layout,
+                "cluster": {"gpu": "h100-sxm", "nodes": nodes}, "training": {"global_batch_size": 5040}});
+            crate::parse_plan(&file.to_string()).unwrap()
+        };
+        for (preset, nodes, layout, expected) in [
+            ("deepseek-v3", 32, serde_json::json!({"tp": 1, "pp": 4, "ep": 64}), (1, 64)),
+            ("mixtral-8x7b", 4, serde_json::json!({"tp": 4, "ep": 2, "etp": 4}), (4, 2)),
+            ("mixtral-8x7b", 4, serde_json::json!({"tp": 4, "ep": 4, "etp": 1}), (8, 1)),
+            ("mixtral-8x7b", 4, serde_json::json!({"tp": 2, "cp": 2, "ep": 8}), (4, 2)),
+            ("llama-3-70b", 4, serde_json::json!({"tp": 8, "pp": 2}), (2, 1)),
+        ] {
+            let plan = Plan::resolve(&file(preset, nodes, layout.clone())).plan.expect("a plan");
+            let study = Study::of(&plan, Boost::NONE);
+            assert_eq!((study.replicas, study.sharing_experts), expected, "{preset} {layout}");
+            assert_eq!(study.gpus(), plan.world_size());
+            let lost = losses(&study, &[1], 1);
+            assert!((lost.drop - 1.0 / expected.0 as f64).abs() < 1e-12, "{preset} {layout}: {lost:?}");
+            // What is left can be split, and a replica less can't.
+            let gpus = plan.world_size();
+            let fits = |gpus: u64| gpus % (plan.layout.pp * plan.layout.ep * plan.layout.etp) == 0;
+            let replica = plan.layout.tp * plan.layout.cp * plan.layout.pp;
+            assert!(fits(gpus - replica * study.sharing_experts));
+            assert_eq!(fits(gpus - replica), study.sharing_experts == 1, "{preset} {layout}");
+        }
     }
 
     #[test]
