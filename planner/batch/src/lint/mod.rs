@@ -27,6 +27,8 @@ mod walk;
 #[cfg(test)]
 mod any_text_tests;
 #[cfg(test)]
+mod document_tests;
+#[cfg(test)]
 mod gpu_tests;
 #[cfg(test)]
 mod mending_tests;

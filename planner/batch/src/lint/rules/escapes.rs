@@ -3,7 +3,6 @@
 use super::super::facts::Call;
 use super::super::job::is_ambient;
 use super::super::notes::Notes;
-use super::super::syntax::RedirectKind;
 use super::super::text::Text;
 use super::super::walk::{Field, body_index};
 use super::Context;
@@ -33,11 +32,10 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
                     Some(_) => Reader::Unknown,
                     None => Reader::Program(call),
                 };
-                on_host(&field.text, reader, context, notes);
+                on_host(&field.text, reader, is_of_task, context, notes);
             }
         }
         if call.step.is_none() {
-            document(call, context, notes);
             outside(call, context, notes);
         } else if body_index(&call.fields).is_none() {
             never(call, notes);
@@ -108,18 +106,29 @@ fn for_all_tasks(context: &Context<'_>, notes: &mut Notes<'_>) {
 
 /// Who reads a text in which a name stands.
 #[derive(Clone, Copy)]
-enum Reader<'a> {
+pub(super) enum Reader<'a> {
     /// A shell, as its script.
     Shell,
+    /// A shell, as its script, which a here-document says.
+    Document,
+    /// Python, as its source, which a here-document says.
+    Source,
     /// A program, as one of its words.
     Program(&'a Call),
     /// A shell that hands it on, or one inside of another.
     Unknown,
 }
 
-fn on_host(text: &Text, reader: Reader<'_>, context: &Context<'_>, notes: &mut Notes<'_>) {
+/// Notes the names in a text that the batch script expands though each task has a value of its own; `differs` says of which.
+pub(super) fn on_host(
+    text: &Text,
+    reader: Reader<'_>,
+    differs: fn(&str) -> bool,
+    context: &Context<'_>,
+    notes: &mut Notes<'_>,
+) {
     for (index, hole) in text.indexed_holes() {
-        if hole.on_task || !is_of_task(&hole.name) {
+        if hole.on_task || !differs(&hole.name) {
             continue;
         }
         let place = text.place(index);
@@ -136,12 +145,19 @@ fn on_host(text: &Text, reader: Reader<'_>, context: &Context<'_>, notes: &mut N
                 ),
                 remedy::wrapped(context, call, place).filter(|_| is_plain),
             ),
-            Reader::Shell | Reader::Unknown => {
-                let mends = matches!(reader, Reader::Shell)
+            Reader::Source => {
+                (format!("let the program ask its environment: os.environ[\"{}\"]", hole.name), None)
+            }
+            Reader::Shell | Reader::Document | Reader::Unknown => {
+                let mends = !matches!(reader, Reader::Unknown)
                     && is_plain
                     && remedy::may_be_escaped(context, text, index, place);
+                let whose = match reader {
+                    Reader::Document => "the here-document",
+                    _ => "a string for bash -c",
+                };
                 (
-                    format!("in a string for bash -c write {escaped}, so that each task expands it"),
+                    format!("in {whose} write {escaped}, so that each task expands it"),
                     mends.then_some(((start, end), escaped)),
                 )
             }
@@ -151,7 +167,7 @@ fn on_host(text: &Text, reader: Reader<'_>, context: &Context<'_>, notes: &mut N
 }
 
 /// The `$NAME` or `${NAME...}` at a place.
-fn expansion_at(source: &str, place: u32) -> (u32, u32, String) {
+pub(super) fn expansion_at(source: &str, place: u32) -> (u32, u32, String) {
     let start = place as usize;
     let rest = source.get(start..).unwrap_or_default();
     let length = if rest.starts_with("${") {
@@ -162,21 +178,6 @@ fn expansion_at(source: &str, place: u32) -> (u32, u32, String) {
     let length = length.min(rest.len());
     let written = rest.get(..length).unwrap_or_default();
     (place, place + length as u32, written.to_owned())
-}
-
-/// A script that is written by a here-document.
-fn document(call: &Call, context: &Context<'_>, notes: &mut Notes<'_>) {
-    let writes = call.redirects.iter().any(|(kind, _)| kind.writes()) || call.name() == "tee";
-    if !writes || !matches!(call.name(), "cat" | "tee") {
-        return;
-    }
-    for (kind, field) in &call.redirects {
-        if *kind == RedirectKind::Document && field.text.beginning().trim_start().starts_with("#!") {
-            let first = field.text.beginning().trim_start().lines().next().unwrap_or_default();
-            let reader = if first.contains("sh") { Reader::Shell } else { Reader::Unknown };
-            on_host(&field.text, reader, context, notes);
-        }
-    }
 }
 
 /// Backslashes where no second shell takes them away.

@@ -1,6 +1,7 @@
 //! The rules, by what they look at.
 
 mod directives;
+mod documents;
 mod environment;
 mod escapes;
 mod exits;
@@ -96,6 +97,7 @@ pub(super) fn all(script: &Script<'_>, notes: &mut Notes<'_>) {
     loopback::check(&context, notes);
     steps::check(&context, notes);
     escapes::check(&context, notes);
+    documents::check(&context, notes);
     sync::check(&context, notes);
     mounts::check(&context, notes);
     logs::check(&context, notes);
