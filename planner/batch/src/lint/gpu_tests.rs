@@ -76,3 +76,60 @@ fn a_task_chooses_no_gpu_where_slurm_gives_it_one() {
     check(&job(8, &format!("{bound} bash -c 'CUDA_VISIBLE_DEVICES=0 python train.py'")), &[]);
     check(&job(8, &format!("srun {body}\n{bound} python train.py")), &[]);
 }
+
+#[test]
+fn a_batch_script_chooses_no_gpu_for_all() {
+    let rule = &["visible-devices-for-all"][..];
+    for set in [
+        "export CUDA_VISIBLE_DEVICES=$SLURM_LOCALID\nsrun python train.py",
+        "export CUDA_VISIBLE_DEVICES=0\nsrun python train.py",
+        "CUDA_VISIBLE_DEVICES=0,1 srun python train.py",
+        "export HIP_VISIBLE_DEVICES=${SLURM_LOCALID}\nsrun bash -c 'python train.py'",
+    ] {
+        check(&job(8, set), rule);
+    }
+    let launched = "srun python -m torch.distributed.run --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=h:29400 train.py";
+    check(&job(1, &format!("export CUDA_VISIBLE_DEVICES=$SLURM_LOCALID\n{launched}")), rule);
+    for set in [
+        "export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\nsrun python train.py",
+        "srun bash -c 'export CUDA_VISIBLE_DEVICES=$SLURM_LOCALID; python train.py'",
+        "export CUDA_VISIBLE_DEVICES=0\nsrun bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python train.py'",
+        "export CUDA_VISIBLE_DEVICES=0\npython prepare.py\nunset CUDA_VISIBLE_DEVICES\nsrun python train.py",
+        "CUDA_VISIBLE_DEVICES=0 python prepare.py\nsrun python train.py",
+        "CUDA_VISIBLE_DEVICES= python prepare.py\nsrun python train.py",
+        "srun python train.py\nexport CUDA_VISIBLE_DEVICES=0\npython evaluate.py || true\nexit 0",
+        "export CUDA_VISIBLE_DEVICES=0\nsrun --gpus-per-task=1 python train.py",
+        "export CUDA_VISIBLE_DEVICES=0\nsrun -N 1 -n 1 python prepare.py",
+        "export CUDA_VISIBLE_DEVICES=0\nsrun hostname",
+        "export CUDA_VISIBLE_DEVICES=$GPUS\nsrun python train.py",
+    ] {
+        check(&job(8, set), &[]);
+    }
+    // One task a node: the first's number is each one's.
+    check(&job(1, "export CUDA_VISIBLE_DEVICES=$SLURM_LOCALID\nsrun python train.py"), &[]);
+}
+
+#[test]
+fn processes_of_a_task_have_the_gpus_of_that_task() {
+    let rule = &["processes-and-gpus"][..];
+    let torchrun = "python -m torch.distributed.run --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=h:29400 train.py";
+    for options in [
+        "--gpus-per-task=1",
+        "--gpus-per-task=h100:4",
+        "--gpu-bind=single:1",
+        "--gpu-bind=verbose,per_task:2",
+    ] {
+        check(&job(1, &format!("srun {options} {torchrun}")), rule);
+        let inherited = job(1, &format!("srun {torchrun}"))
+            .replace("#SBATCH --gpus", &format!("#SBATCH {options}\n#SBATCH --gpus"));
+        check(&inherited, rule);
+    }
+    for options in [
+        "--gpus-per-task=8",
+        "--gpus-per-task=1 --gpu-bind=none",
+        "--gpu-bind=closest",
+        "--gpu-bind=per_task:8",
+    ] {
+        check(&job(1, &format!("srun {options} {torchrun}")), &[]);
+    }
+}

@@ -31,7 +31,11 @@ mod document_tests;
 #[cfg(test)]
 mod gpu_tests;
 #[cfg(test)]
+mod meeting_tests;
+#[cfg(test)]
 mod mending_tests;
+#[cfg(test)]
+mod step_tests;
 #[cfg(test)]
 mod tests;
 

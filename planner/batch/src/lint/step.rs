@@ -22,11 +22,16 @@ pub(super) struct Step {
     pub gpus_per_node: Option<u64>,
     /// Whether its tasks are in a container of pyxis.
     pub container: bool,
-    /// Whether Slurm gives each of its tasks one GPU of its own.
-    pub gpu_of_task: bool,
+    /// GPUs that Slurm gives each of its tasks for its own; none where a task sees all of its node.
+    pub gpus_of_task: Option<u64>,
 }
 
 impl Step {
+    /// Whether Slurm gives each of its tasks one GPU of its own.
+    pub(super) fn gives_one_gpu(&self) -> bool {
+        self.gpus_of_task == Some(1)
+    }
+
     /// Whether more than one task runs for certain, or may.
     pub(super) fn is_parallel(&self) -> bool {
         self.tasks.is_none_or(|tasks| tasks > 1)
@@ -84,12 +89,12 @@ fn step(index: usize, call: &Call, job: &Job) -> Step {
     };
     let gpus_per_node = job::gpus_of(given).or(job.gpus_per_node);
     let container = says("container-image") || says("container-name");
-    let gpu_of_task = gives_tasks_a_gpu(given, job);
-    Step { call: index, nodes, tasks_per_node, tasks, gpus_per_node, container, gpu_of_task }
+    let gpus_of_task = gpus_of_task(given, job);
+    Step { call: index, nodes, tasks_per_node, tasks, gpus_per_node, container, gpus_of_task }
 }
 
-/// Whether options of a step, or else those of its job, have Slurm bind each task to one GPU.
-fn gives_tasks_a_gpu(given: &[options::Given], job: &Job) -> bool {
+/// GPUs to which options of a step, or else those of its job, have Slurm bind each task.
+fn gpus_of_task(given: &[options::Given], job: &Job) -> Option<u64> {
     let text = |name: &str| {
         let given = options::last(given, name).or_else(|| job.option(name))?;
         given.value.as_ref()?.text.known()
@@ -97,7 +102,10 @@ fn gives_tasks_a_gpu(given: &[options::Given], job: &Job) -> bool {
     // `verbose,` may stand before what is bound.
     let bound = text("gpu-bind").map(|bind| bind.trim_start_matches("verbose,"));
     match bound {
-        Some(bind) => bind.starts_with("single:") || bind == "per_task:1",
-        None => text("gpus-per-task").and_then(job::count) == Some(1) || text("ntasks-per-gpu").is_some(),
+        Some(bind) if bind.starts_with("single:") => Some(1),
+        Some(bind) => bind.strip_prefix("per_task:")?.parse().ok(),
+        None => text("gpus-per-task")
+            .and_then(job::count)
+            .or_else(|| text("ntasks-per-gpu").is_some().then_some(1)),
     }
 }

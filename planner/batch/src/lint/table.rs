@@ -165,6 +165,11 @@ const RULES: &[Rule] = &[
     rule("fixed-port", Severity::Warning, "the second job on a node fails with EADDRINUSE"),
     rule("port-of-each-task", Severity::Error, "all ranks must be given the same port"),
     rule(
+        "id-of-each-node",
+        Severity::Error,
+        "nodes find each other by the name that all of them give the run",
+    ),
+    rule(
         "expanded-on-batch-host",
         Severity::Error,
         "in double quotes the batch script's shell expands names, once, on the first node",
@@ -300,6 +305,11 @@ const RULES: &[Rule] = &[
         "visible-devices-of-task",
         Severity::Warning,
         "where Slurm confines devices (ConstrainDevices) each task sees one GPU, number 0, and every other number finds none",
+    ),
+    rule(
+        "visible-devices-for-all",
+        Severity::Warning,
+        "where Slurm does not set it for the step itself, all processes of a node share what the batch script chose",
     ),
     rule("max-connections", Severity::Warning, "Megatron-LM stops with an error (or overlaps nothing)"),
     rule("megatron-shadowed", Severity::Warning, "Python takes the first megatron package of its path"),

@@ -1,9 +1,11 @@
 //! Variables of the libraries.
 
+use super::super::launcher::Count;
 use super::super::notes::Notes;
-use super::super::text::{Certainty, Text};
+use super::super::text::{Certainty, Hole, Text};
 use super::super::walk::Field;
 use super::Context;
+use super::steps::runs_python;
 
 /// Looks at what is set for NCCL, CUDA and Megatron.
 pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
@@ -40,6 +42,7 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         }
     }
     of_task(context, notes);
+    for_all_tasks(context, notes);
     connections(context, notes);
     shadowed(context, notes);
 }
@@ -52,7 +55,7 @@ fn of_task(context: &Context<'_>, notes: &mut Notes<'_>) {
     for (index, call) in context.facts.calls.iter().enumerate() {
         let own = context.steps.iter().find(|step| Some(step.call) == call.step || step.call == index);
         // What the batch script itself sets is for every step behind it.
-        let later = || context.steps.iter().find(|step| step.gpu_of_task && step.call > index);
+        let later = || context.steps.iter().find(|step| step.gives_one_gpu() && step.call > index);
         let set = || call.assigns.iter().find(|(name, field)| name == NAME && is_number(&field.text));
         let as_word = |field: &Field| {
             let text = &field.text;
@@ -70,7 +73,7 @@ fn of_task(context: &Context<'_>, notes: &mut Notes<'_>) {
         let Some(at) = set().map(|(_, field)| field.at).or_else(|| word().map(|field| field.at)) else {
             continue;
         };
-        if own.or_else(later).is_some_and(|step| step.gpu_of_task) {
+        if own.or_else(later).is_some_and(|step| step.gives_one_gpu()) {
             notes.note(
                 "visible-devices-of-task",
                 at,
@@ -80,6 +83,92 @@ fn of_task(context: &Context<'_>, notes: &mut Notes<'_>) {
             );
         }
     }
+}
+
+/// GPUs that the batch script chooses once, where several processes of a node need one each.
+fn for_all_tasks(context: &Context<'_>, notes: &mut Notes<'_>) {
+    const NAMES: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
+    let facts = context.facts;
+    let is_set_there = |name: &str| {
+        let sets = |field: &Field| {
+            field.text.beginning().strip_prefix(name).is_some_and(|rest| rest.starts_with('='))
+        };
+        facts.assigned.iter().any(|one| one.name == name && one.place.depth > 0)
+            || facts.calls.iter().filter(|call| call.step.is_some()).any(|call| {
+                call.assigns.iter().any(|(known, _)| known == name) && !call.payload
+                    || call.fields.iter().any(sets)
+            })
+    };
+    let is_taken_back = |name: &str, from: u32, to: u32| {
+        facts.calls.iter().any(|call| {
+            call.name() == "unset"
+                && (from..to).contains(&call.at)
+                && call.arguments().iter().any(|field| field.is(name))
+        })
+    };
+    let exported =
+        facts.assigned.iter().filter(|one| one.place.depth == 0 && facts.exported.contains(&one.name));
+    let exported = exported.map(|one| (one.name.as_str(), &one.value, one.at, None));
+    let given = context.steps.iter().flat_map(|step| {
+        let assigns = context.call(step.call).assigns.iter();
+        assigns.map(move |(name, field)| (name.as_str(), &field.text, field.at, Some(step.call)))
+    });
+    for (name, value, at, only) in exported.chain(given) {
+        let Some((count, is_of_first)) =
+            chosen(value).filter(|_| NAMES.contains(&name) && !is_set_there(name))
+        else {
+            continue;
+        };
+        for step in &context.steps {
+            let call = context.call(step.call);
+            let reaches =
+                only.map_or(call.at > at && !is_taken_back(name, at, call.at), |only| only == step.call);
+            let launched =
+                context.launchers.iter().find(|launcher| context.call(launcher.call).step == Some(step.call));
+            let wanted = match launched {
+                // Of a list of numbers and a launcher it is said elsewhere.
+                Some(_) if !is_of_first => None,
+                Some(launcher) => match launcher.count(&["nproc_per_node"], context.job) {
+                    Count::Known(processes) => Some(processes),
+                    _ => None,
+                },
+                None => step.tasks_per_node.filter(|_| runs_python(context, step)),
+            };
+            let Some(wanted) = wanted.filter(|wanted| reaches && *wanted > count && !step.gives_one_gpu())
+            else {
+                continue;
+            };
+            let what = if is_of_first {
+                "the first task's number, which the batch script's shell puts here once".to_owned()
+            } else {
+                format!("{count} of a node's GPUs")
+            };
+            let whose = if launched.is_some() { "processes" } else { "tasks" };
+            notes.note(
+                "visible-devices-for-all",
+                at,
+                at + name.len() as u32,
+                format!("all {wanted} {whose} of a node on line {} are told {what}", notes.line_of(call.at)),
+                format!("leave {name} out: each process takes the GPU of its number on the node"),
+            );
+            break;
+        }
+    }
+}
+
+/// How many GPUs a value names for all tasks, and whether it is the number of the first.
+fn chosen(value: &Text) -> Option<(u64, bool)> {
+    if value.certainty != Certainty::Sure {
+        return None;
+    }
+    let is_number = |hole: &Hole| !hole.on_task && matches!(&*hole.name, "SLURM_LOCALID" | "SLURM_PROCID");
+    if value.len() == 1 && value.holes().any(|(_, hole)| is_number(hole)) {
+        return Some((1, true));
+    }
+    let text = value.known()?;
+    let is_list = !text.is_empty()
+        && text.split(',').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    is_list.then(|| (text.split(',').count() as u64, false))
 }
 
 fn visible(

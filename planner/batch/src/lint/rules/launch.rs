@@ -1,10 +1,10 @@
-//! Launchers: who spawns how many processes, and where they meet.
+//! Launchers: who spawns how many processes, on how many nodes.
 
 use super::super::facts::{Call, is_remote};
 use super::super::launcher::{Count, Kind, Launcher};
 use super::super::notes::Notes;
-use super::super::text::{Certainty, HoleKind};
-use super::super::walk::{Field, is_rank};
+use super::super::text::Certainty;
+use super::super::walk::Field;
 use super::Context;
 
 /// Looks at torchrun and accelerate.
@@ -18,10 +18,11 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         processes(context, launcher, call, notes);
         shim(launcher, call, notes);
     }
-    addresses(context, notes);
+    deepspeed(context, notes);
 }
 
-const ENDPOINT: &[&str] = &["master_addr", "rdzv_endpoint", "main_process_ip"];
+/// Options that say where ranks meet.
+pub(super) const ENDPOINT: &[&str] = &["master_addr", "rdzv_endpoint", "main_process_ip"];
 const NODE_RANK: &[&str] = &["node_rank", "machine_rank"];
 /// Where the rank of a node is expanded.
 const IN_TASK: &str =
@@ -62,6 +63,22 @@ fn double_spawn(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: 
 fn endpoint(context: &Context<'_>, launcher: &Launcher, notes: &mut Notes<'_>) {
     let set = |name: &str| context.facts.sets(name);
     let configured = launcher.has(&["config_file", "standalone"]);
+    if launcher.is_multi_node(context.job)
+        && launcher.kind == Kind::Torchrun
+        && let Some((_, _, at, end)) = launcher.option(&["standalone"])
+    {
+        // It puts an endpoint of its own in the place of whatever else is given.
+        notes.note(
+            "no-endpoint",
+            *at,
+            *end,
+            "--standalone has every node wait for the others at a port of its own, whatever endpoint is given"
+                .to_owned(),
+            "leave it out, and give --rdzv_backend=c10d --rdzv_endpoint=FIRST_HOST:PORT --rdzv_id=$SLURM_JOB_ID"
+                .to_owned(),
+        );
+        return;
+    }
     if !launcher.is_multi_node(context.job) || launcher.open || configured || launcher.has(ENDPOINT) {
         return;
     }
@@ -218,18 +235,68 @@ fn alone(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mut No
     }
 }
 
+/// DeepSpeed's launcher on several nodes. It is no [`Launcher`]: one of them starts all nodes, by a list of hosts, and without
+/// that it knows of its own machine alone.
+fn deepspeed(context: &Context<'_>, notes: &mut Notes<'_>) {
+    for call in context.facts.calls.iter().filter(|call| call.is_own() && !is_remote(call.name())) {
+        let Some(program) = call.fields.get(call.program()).filter(|field| field.base() == "deepspeed")
+        else {
+            continue;
+        };
+        // Options of the launcher stand before the program that it starts.
+        let own = call.arguments().iter().take_while(|field| !field.base().ends_with(".py"));
+        let is_told = |field: &Field| {
+            let text = field.text.beginning();
+            let name = text.split('=').next().unwrap_or_default();
+            // What a variable brings along may tell it anything.
+            text.is_empty()
+                || name == "-H"
+                || ["--hostfile", "--no_ssh", "--launcher", "--node_rank"].contains(&name)
+        };
+        if context.spans_nodes(call)
+            && !call.place.guarded
+            && !call.place.looped
+            && !own.into_iter().any(is_told)
+            && !context.facts.sets("DLTS_HOSTFILE")
+        {
+            notes.note(
+                "nodes-not-given",
+                program.at,
+                program.end,
+                "without --hostfile deepspeed knows of its own node alone, so that each node trains on its own"
+                    .to_owned(),
+                "start torchrun or one task for each GPU by srun; or deepspeed once, in the batch script, with --hostfile"
+                    .to_owned(),
+            );
+        }
+    }
+}
+
 fn processes(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mut Notes<'_>) {
     let Count::Known(processes) = launcher.count(PROCESSES, context.job) else { return };
     let Some((_, value, at, end)) = launcher.option(PROCESSES) else { return };
     if value.as_ref().is_some_and(|value| value.text.certainty == Certainty::Maybe) {
         return;
     }
-    let gpus = match context.step_of(call) {
+    let step = context.step_of(call);
+    let is_one = step.is_some_and(|step| step.tasks_per_node.is_none_or(|tasks| tasks == 1));
+    if let Some(share) = step.and_then(|step| step.gpus_of_task).filter(|share| is_one && processes > *share)
+    {
+        notes.note(
+            "processes-and-gpus",
+            *at,
+            *end,
+            format!("{processes} processes share what Slurm gives their task: {share} of the node's GPUs (invalid device ordinal, duplicate GPU)"),
+            format!("leave out the option that binds GPUs to tasks, or write --gpus-per-task={processes}"),
+        );
+        return;
+    }
+    let gpus = match step {
         Some(step) => step.gpus_per_node,
         None => context.job.gpus_per_node,
     };
     let Some(gpus) = gpus.filter(|gpus| *gpus > 0) else { return };
-    if context.step_of(call).and_then(|step| step.tasks_per_node).is_some_and(|tasks| tasks > 1) {
+    if step.and_then(|step| step.tasks_per_node).is_some_and(|tasks| tasks > 1) {
         return;
     }
     if processes > gpus {
@@ -267,145 +334,6 @@ fn shim(launcher: &Launcher, call: &Call, notes: &mut Notes<'_>) {
                 .to_owned(),
             "write python -m torch.distributed.run".to_owned(),
             "python -m torch.distributed.run".to_owned(),
-        );
-    }
-}
-
-/// The address at which ranks meet, wherever it is set.
-fn addresses(context: &Context<'_>, notes: &mut Notes<'_>) {
-    let several = context.job.is_multi_node()
-        || context.launchers.iter().any(|launcher| launcher.is_multi_node(context.job));
-    for assigned in &context.facts.assigned {
-        match assigned.name.as_str() {
-            "MASTER_ADDR" | "PET_MASTER_ADDR" | "head_node_ip" | "MAIN_PROCESS_IP" => {
-                let field = Field {
-                    text: assigned.value.clone(),
-                    at: assigned.at,
-                    end: assigned.value.place(assigned.value.len()).max(assigned.at + 1),
-                    quoted: true,
-                    split: false,
-                };
-                address(&field, several && !assigned.place.conditional, notes);
-            }
-            "MASTER_PORT" | "PET_MASTER_PORT" => {
-                let end = assigned.value.place(assigned.value.len()).max(assigned.at + 1);
-                port(context, &assigned.value, (assigned.at, end), notes);
-            }
-            _ => {}
-        }
-    }
-    for launcher in &context.launchers {
-        let multi = launcher.is_multi_node(context.job);
-        if let Some((_, Some(value), at, end)) = launcher.option(ENDPOINT) {
-            let field = Field { at: *at, end: *end, ..value.clone() };
-            address(&field, multi, notes);
-            if let Some((_, after)) = value.text.known().and_then(|text| text.rsplit_once(':')) {
-                let text = super::super::text::Text::known_at(after, *at);
-                port(context, &text, (*at, *end), notes);
-            }
-        }
-        if let Some((_, Some(value), at, end)) = launcher.option(&["master_port", "main_process_port"]) {
-            port(context, &value.text, (*at, *end), notes);
-        }
-    }
-}
-
-fn address(field: &Field, several: bool, notes: &mut Notes<'_>) {
-    let fix = "take the job's first host: MASTER_ADDR=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 1p)\", in the batch script";
-    let text = field.text.beginning();
-    let host = text.split(':').next().unwrap_or_default();
-    if several
-        && matches!(host, "localhost" | "127.0.0.1" | "0.0.0.0" | "::1")
-        && field.text.certainty == Certainty::Sure
-    {
-        notes.note(
-            "loopback-address",
-            field.at,
-            field.end,
-            format!("{host} is another machine on every node: the nodes never meet"),
-            fix.to_owned(),
-        );
-    }
-    for (_, hole) in field.text.holes() {
-        if several
-            && hole.on_task
-            && ((hole.kind == HoleKind::Command && &*hole.name == "hostname")
-                || matches!(&*hole.name, "HOSTNAME" | "SLURMD_NODENAME"))
-        {
-            notes.note(
-                "address-of-each-node",
-                field.at,
-                field.end,
-                "each task asks its own host for a name, so that every node waits at itself".to_owned(),
-                fix.to_owned(),
-            );
-        }
-        if &*hole.name == "SLURM_LAUNCH_NODE_IPADDR" {
-            notes.note(
-                "launch-node-address",
-                field.at,
-                field.end,
-                "SLURM_LAUNCH_NODE_IPADDR is the host where srun was called, which need not be a node of the job".to_owned(),
-                fix.to_owned(),
-            );
-        }
-    }
-}
-
-fn port(context: &Context<'_>, text: &super::super::text::Text, place: (u32, u32), notes: &mut Notes<'_>) {
-    let job = context.job;
-    if let Some(port) = text.number() {
-        if port > 65535 || port == 0 {
-            notes.note(
-                "port-range",
-                place.0,
-                place.1,
-                format!("there is no port {port}: ports go up to 65535"),
-                "use a number from 10000 to 60000".to_owned(),
-            );
-        } else if port < 1024 {
-            notes.note(
-                "port-range",
-                place.0,
-                place.1,
-                format!("port {port} is one of those that only root may open"),
-                "use a number from 10000 to 60000".to_owned(),
-            );
-        } else if job.option("array").is_some() && text.certainty == Certainty::Sure {
-            notes.note(
-                "fixed-port",
-                place.0,
-                place.1,
-                format!("all jobs of the array use port {port}, and two of them may share a node"),
-                "derive it from the job: $((15000 + SLURM_JOB_ID % 10000))".to_owned(),
-            );
-        }
-    }
-    let bare_id = text.len() == 1
-        && text.holes().any(|(_, hole)| matches!(&*hole.name, "SLURM_JOB_ID" | "SLURM_JOBID"));
-    if bare_id {
-        notes.note(
-            "port-range",
-            place.0,
-            place.1,
-            "the number of a job soon is larger than any port".to_owned(),
-            "write $((15000 + SLURM_JOB_ID % 10000))".to_owned(),
-        );
-    }
-    let differs = text.holes().any(|(_, hole)| {
-        hole.on_task
-            && (&*hole.name == "RANDOM"
-                || is_rank(&hole.name)
-                || (hole.kind == HoleKind::Arithmetic && hole.name.contains("RANDOM"))
-                || (hole.kind == HoleKind::Command && &*hole.name == "shuf"))
-    });
-    if differs {
-        notes.note(
-            "port-of-each-task",
-            place.0,
-            place.1,
-            "each task draws a port of its own, and they never meet".to_owned(),
-            "choose the port in the batch script, from the job's number".to_owned(),
         );
     }
 }

@@ -3,9 +3,10 @@
 
 use super::super::facts::Call;
 use super::super::notes::Notes;
-use super::super::text::{Certainty, Text};
+use super::super::text::{Certainty, HOLE, HoleKind, Text};
 use super::super::walk::Field;
 use super::Context;
+use super::escapes::expansion_at;
 
 /// Names by which every machine calls itself.
 const LOOPBACK: [&str; 4] = ["localhost", "127.0.0.1", "0.0.0.0", "::1"];
@@ -51,12 +52,18 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         if ADDRESSES.contains(&assigned.name.as_str()) && !assigned.place.conditional {
             by_default(&assigned.value, assigned.at, notes);
         }
+        // What is set again is not what ranks are told.
+        let is_last = context.facts.value(&assigned.name).is_some_and(|last| last.at == assigned.at);
+        if ADDRESSES.contains(&assigned.name.as_str()) && is_last {
+            by_list(context, &assigned.value, notes);
+        }
     }
     for launcher in context.launchers.iter().filter(|launcher| launcher.is_multi_node(context.job)) {
         if let Some((_, Some(value), at, _)) =
             launcher.option(&["master_addr", "rdzv_endpoint", "main_process_ip"])
         {
             by_default(&value.text, *at, notes);
+            by_list(context, &value.text, notes);
         }
     }
 }
@@ -83,6 +90,32 @@ fn by_default(value: &Text, at: u32, notes: &mut Notes<'_>) {
 
 /// Variables that hold names of nodes as Slurm shortens them.
 const NODES: [&str; 3] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST"];
+
+/// `MASTER_ADDR=$SLURM_JOB_NODELIST`, or a piece of it that the shell takes.
+fn by_list(context: &Context<'_>, value: &Text, notes: &mut Notes<'_>) {
+    let Some((place, hole)) = value.holes().find(|(_, hole)| NODES.contains(&&*hole.name)) else { return };
+    if hole.kind != HoleKind::Variable || value.bytes().first() != Some(&HOLE) {
+        return;
+    }
+    let (start, end, written) = expansion_at(context.source, place);
+    let is_whole = written == format!("${}", hole.name) || written == format!("${{{}}}", hole.name);
+    let message = if is_whole {
+        format!("{written} is the list of all nodes as Slurm shortens it, and no host has that name")
+    } else {
+        "this takes a piece of the list of nodes as Slurm shortens it".to_owned()
+    };
+    let instead = "$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 1p)".to_owned();
+    let fix = format!("take the first host in the batch script: {instead}");
+    // A task may be in a container, which has no scontrol.
+    let mends = is_whole && !hole.on_task;
+    notes.replace_around(
+        "compressed-nodelist",
+        (start, end),
+        message,
+        fix,
+        mends.then_some(((start, end), instead)),
+    );
+}
 
 /// `echo $SLURM_JOB_NODELIST | cut -d, -f1`.
 fn by_piece(context: &Context<'_>, call: &Call, notes: &mut Notes<'_>) {

@@ -12,6 +12,7 @@ mod logs;
 mod loopback;
 mod mounts;
 mod remedy;
+mod rendezvous;
 mod requeue;
 mod secrets;
 mod shell;
@@ -94,6 +95,7 @@ pub(super) fn all(script: &Script<'_>, notes: &mut Notes<'_>) {
     shell::trouble(script.trouble, notes);
     directives::check(&context, notes);
     launch::check(&context, notes);
+    rendezvous::check(&context, notes);
     loopback::check(&context, notes);
     steps::check(&context, notes);
     escapes::check(&context, notes);

@@ -4,6 +4,7 @@ use super::super::facts::Call;
 use super::super::notes::Notes;
 use super::super::options::{self, PYXIS};
 use super::super::step::Step;
+use super::super::walk::body_index;
 use super::Context;
 
 /// Looks at the steps.
@@ -200,7 +201,8 @@ fn tasks(context: &Context<'_>, step: &Step, call: &Call, notes: &mut Notes<'_>)
     notes.note(rule, place.0, place.1, message, format!("start one task for each GPU: {fix}"));
 }
 
-fn runs_python(context: &Context<'_>, step: &Step) -> bool {
+/// Whether tasks of a step start Python.
+pub(super) fn runs_python(context: &Context<'_>, step: &Step) -> bool {
     context.facts.calls.iter().any(|call| {
         call.step == Some(step.call)
             && call.fields.iter().take(12).any(|field| field.base().starts_with("python"))
@@ -267,7 +269,7 @@ fn cpus(context: &Context<'_>, step: &Step, call: &Call, notes: &mut Notes<'_>) 
         .iter()
         .any(|name| options::last(&call.options, name).is_some());
     let lends = context.facts.sets("SRUN_CPUS_PER_TASK") || context.facts.sets("SLURM_CPU_BIND");
-    if count == Some(1) || says || lends || !step.is_parallel() {
+    if count == Some(1) || says || lends || !step.is_parallel() || needs_one_core(context, step) {
         return;
     }
     notes.note(
@@ -279,6 +281,83 @@ fn cpus(context: &Context<'_>, step: &Step, call: &Call, notes: &mut Notes<'_>) 
         "add --cpus-per-task=$SLURM_CPUS_PER_TASK to srun, or export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
             .to_owned(),
     );
+}
+
+/// Commands that are as quick on one core, or wait for something else than cores.
+const ON_ONE_CORE: [&str; 62] = [
+    "hostname",
+    "nvidia-smi",
+    "rocm-smi",
+    "rm",
+    "rmdir",
+    "mkdir",
+    "cp",
+    "mv",
+    "ln",
+    "ls",
+    "cat",
+    "echo",
+    "printf",
+    "date",
+    "env",
+    "printenv",
+    "true",
+    "false",
+    ":",
+    "sleep",
+    "touch",
+    "test",
+    "[",
+    "[[",
+    "pwd",
+    "uname",
+    "chmod",
+    "chown",
+    "lscpu",
+    "df",
+    "du",
+    "free",
+    "whoami",
+    "id",
+    "ulimit",
+    "kill",
+    "pkill",
+    "killall",
+    "uptime",
+    "ibstat",
+    "ibv_devinfo",
+    "ibstatus",
+    "cd",
+    "set",
+    "export",
+    "unset",
+    "exit",
+    "head",
+    "tail",
+    "grep",
+    "wc",
+    "stat",
+    "find",
+    "tar",
+    "rsync",
+    "sync",
+    "ip",
+    "getent",
+    "ping",
+    "scontrol",
+    "sbcast",
+    "nvcc",
+];
+
+/// Whether a step's tasks do only what one core does as well: show something, or tidy up.
+fn needs_one_core(context: &Context<'_>, step: &Step) -> bool {
+    let calls: Vec<&Call> = context.facts.calls.iter().filter(|call| call.step == Some(step.call)).collect();
+    let is_small = |call: &&Call| {
+        // A shell whose script was read is what that does; an assignment is nothing.
+        let reads = body_index(&call.fields).is_some() && calls.len() > 1;
+        call.fields.is_empty() || reads || ON_ONE_CORE.contains(&call.name())
+    };
+    !calls.is_empty() && calls.iter().all(is_small)
 }
 
 /// A job that trains and asks for no GPU.
