@@ -124,6 +124,9 @@ fn processes_of_a_task_have_the_gpus_of_that_task() {
             .replace("#SBATCH --gpus", &format!("#SBATCH {options}\n#SBATCH --gpus"));
         check(&inherited, rule);
     }
+    // A step that counts its GPUs itself has them all.
+    let own = job(1, &format!("srun --gpus-per-node=8 {torchrun}"));
+    check(&own.replace("#SBATCH --gpus", "#SBATCH --gpus-per-task=1\n#SBATCH --gpus"), &[]);
     for options in [
         "--gpus-per-task=8",
         "--gpus-per-task=1 --gpu-bind=none",

@@ -99,11 +99,14 @@ fn gpus_of_task(given: &[options::Given], job: &Job) -> Option<u64> {
         let given = options::last(given, name).or_else(|| job.option(name))?;
         given.value.as_ref()?.text.known()
     };
+    let counts = ["gpus", "gpus-per-node", "gres"].iter().any(|name| options::last(given, name).is_some());
     // `verbose,` may stand before what is bound.
     let bound = text("gpu-bind").map(|bind| bind.trim_start_matches("verbose,"));
     match bound {
         Some(bind) if bind.starts_with("single:") => Some(1),
         Some(bind) => bind.strip_prefix("per_task:")?.parse().ok(),
+        // What the step counts for itself need not be dealt out as the job's are.
+        None if counts && options::last(given, "gpus-per-task").is_none() => None,
         None => text("gpus-per-task")
             .and_then(job::count)
             .or_else(|| text("ntasks-per-gpu").is_some().then_some(1)),
