@@ -10,6 +10,7 @@
 mod arithmetic;
 mod directives;
 mod facts;
+mod forms;
 mod job;
 mod launcher;
 mod notes;
@@ -38,6 +39,8 @@ mod mending_tests;
 mod step_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod value_tests;
 
 use std::borrow::Cow;
 

@@ -87,6 +87,16 @@ const RULES: &[Rule] = &[
     rule("unknown-option", Severity::Warning, "an option that nobody knows ends the submission"),
     rule("time-format", Severity::Error, "sbatch refuses the script"),
     rule(
+        "directive-value",
+        Severity::Error,
+        "sbatch refuses the script: it reads every value before it submits",
+    ),
+    rule(
+        "directive-conflict",
+        Severity::Error,
+        "sbatch refuses the script: one of these options excludes the other",
+    ),
+    rule(
         "tiny-limit",
         Severity::Warning,
         "Slurm counts minutes and megabytes where no unit is said, and ends the job where it takes more",

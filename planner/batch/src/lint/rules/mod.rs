@@ -20,6 +20,7 @@ mod signals;
 mod sizes;
 mod steps;
 mod sync;
+mod values;
 
 pub(super) use file::file;
 
@@ -94,6 +95,7 @@ pub(super) fn all(script: &Script<'_>, notes: &mut Notes<'_>) {
     secrets::check(&context, notes);
     shell::trouble(script.trouble, notes);
     directives::check(&context, notes);
+    values::check(&context, notes);
     launch::check(&context, notes);
     rendezvous::check(&context, notes);
     loopback::check(&context, notes);
