@@ -19,6 +19,7 @@ mod parse;
 mod removals;
 mod report;
 mod rules;
+mod slurm_names;
 mod step;
 mod syntax;
 mod table;
@@ -35,6 +36,8 @@ mod gpu_tests;
 mod meeting_tests;
 #[cfg(test)]
 mod mending_tests;
+#[cfg(test)]
+mod shell_tests;
 #[cfg(test)]
 mod step_tests;
 #[cfg(test)]

@@ -331,6 +331,16 @@ const RULES: &[Rule] = &[
         "a variable that is not set is empty, and the command runs without it",
     ),
     rule(
+        "assignment-syntax",
+        Severity::Error,
+        "nothing is set: the shell looks for a command of that name, or refuses the words",
+    ),
+    rule(
+        "quoted-tilde",
+        Severity::Warning,
+        "a shell makes a home folder of ~ only where no quotes are around it",
+    ),
+    rule(
         "unquoted-test",
         Severity::Warning,
         "with an empty value the test fails with an error, or is always true",

@@ -1,5 +1,6 @@
 //! The rules, by what they look at.
 
+mod assignments;
 mod directives;
 mod documents;
 mod environment;
@@ -111,5 +112,6 @@ pub(super) fn all(script: &Script<'_>, notes: &mut Notes<'_>) {
     signals::check(&context, notes);
     environment::check(&context, notes);
     shell::check(&context, notes);
+    assignments::check(&context, notes);
     sizes::check(&context, notes);
 }

@@ -2,6 +2,7 @@
 
 use super::super::facts::Call;
 use super::super::notes::Notes;
+use super::super::slurm_names;
 use super::super::syntax::Trouble;
 use super::Context;
 use super::directives::placeholder_in;
@@ -39,6 +40,7 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     bash_in_sh(context, notes);
     unset(context, notes);
     misspelt(context, notes);
+    misspelt_of_slurm(context, notes);
 }
 
 /// A command that begins with a dash was meant to go on a line before.
@@ -306,5 +308,27 @@ fn misspelt(context: &Context<'_>, notes: &mut Notes<'_>) {
                 format!("write ${near}"),
             );
         }
+    }
+}
+
+/// A name that is almost one which Slurm sets.
+fn misspelt_of_slurm(context: &Context<'_>, notes: &mut Notes<'_>) {
+    if context.facts.sources {
+        return;
+    }
+    for used in context.facts.uses.iter().filter(|used| !used.safe && !context.facts.sets(&used.name)) {
+        let Some(meant) = slurm_names::meant(&used.name) else { continue };
+        let rest = context.source.get(used.at as usize..).unwrap_or_default();
+        // Of a sum the place is that of all of it.
+        let start = if rest.starts_with("${") { used.at + 2 } else { used.at + 1 };
+        let end = start + used.name.len() as u32;
+        let is_here = context.source.get(start as usize..end as usize) == Some(&used.name);
+        notes.replace_around(
+            "misspelt-variable",
+            (used.at, end),
+            format!("Slurm sets {meant} and no {}", used.name),
+            format!("write ${meant}"),
+            is_here.then(|| ((start, end), meant.to_owned())),
+        );
     }
 }
