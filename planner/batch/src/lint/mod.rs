@@ -39,6 +39,8 @@ mod mending_tests;
 #[cfg(test)]
 mod shell_tests;
 #[cfg(test)]
+mod staging_tests;
+#[cfg(test)]
 mod step_tests;
 #[cfg(test)]
 mod tests;

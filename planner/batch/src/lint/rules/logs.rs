@@ -76,7 +76,7 @@ fn made_in_container(context: &Context<'_>, notes: &mut Notes<'_>) {
 }
 
 /// Whether a path is one that each node has for itself.
-fn local_root(text: &Text) -> Option<String> {
+pub(super) fn local_root(text: &Text) -> Option<String> {
     let beginning = text.beginning();
     for root in [
         "/tmp",

@@ -19,6 +19,7 @@ mod secrets;
 mod shell;
 mod signals;
 mod sizes;
+mod staging;
 mod steps;
 mod sync;
 mod values;
@@ -106,6 +107,7 @@ pub(super) fn all(script: &Script<'_>, notes: &mut Notes<'_>) {
     sync::check(&context, notes);
     mounts::check(&context, notes);
     logs::check(&context, notes);
+    staging::check(&context, notes);
     exits::check(&context, notes);
     harm::check(&context, notes);
     requeue::check(&context, notes);
