@@ -29,6 +29,11 @@ fn long_and_deep_scripts() {
         deep("f() { ", 5000),
         deep("[[ a && ", 5000),
         deep("x=", 20000),
+        deep("cat > f <<E\n$SLURM_PROCID\nE\nsrun f\n", 3000),
+        deep("#SBATCH --nodes=2\n", 1) + &"cp /a /tmp/a\nsrun -N 2 x /tmp/a\n".repeat(3000),
+        deep("export CUDA_VISIBLE_DEVICES=0\nsrun python x\n", 3000),
+        deep("echo $SLURM_JOB_IDS $SLURM_NODE_ID\n", 5000),
+        deep("#SBATCH --mem=1X --hint=a --nodelist=a[1-2],b\n", 5000),
     ] {
         let report = lint(text.as_bytes());
         assert!(report.findings.len() < 2_000);

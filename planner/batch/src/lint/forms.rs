@@ -177,6 +177,10 @@ impl Form {
 
     /// What was meant, where one value is near.
     pub(super) fn nearest(self, value: &str) -> Option<String> {
+        // What is as long is no word with a few letters more.
+        if value.len() > 200 {
+            return None;
+        }
         match self {
             Form::Word(words) | Form::Begins(words) => near(words, value),
             Form::Words(words) | Form::Among(words) => {

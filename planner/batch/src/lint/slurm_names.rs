@@ -197,12 +197,13 @@ const NAMES: &[&str] = &[
 
 /// The variable that a name which Slurm does not have is one letter off; none where it has it.
 pub(super) fn meant(name: &str) -> Option<&'static str> {
-    if !name.starts_with("SLURM") || NAMES.binary_search(&name).is_ok() {
+    // None is as long, and time goes with the length.
+    if name.len() > 60 || !name.starts_with("SLURM") || NAMES.binary_search(&name).is_ok() {
         return None;
     }
     let mut near = NAMES.iter().filter(|known| strsim::damerau_levenshtein(known, name) == 1);
     let first = near.next()?;
-    // Of two that are as near nobody knows which was meant, unless one of them is what scripts read.
+    // Of two that are as near nobody knows which was meant.
     match near.next() {
         None => Some(first),
         Some(_) => None,

@@ -10,8 +10,12 @@ use super::super::walk::{Field, body_index};
 use super::Context;
 use super::escapes::{Reader, is_of_task, on_host};
 
+/// Documents that are looked at closely; a real script has a handful.
+const MOST_DOCUMENTS: usize = 50;
+
 /// Looks at here-documents of the batch script.
 pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+    let mut looked_at = 0;
     for call in context.facts.calls.iter().filter(|call| call.step.is_none()) {
         for (kind, field) in &call.redirects {
             // What a here-string says is only ever read where it stands.
@@ -21,7 +25,14 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             }
             if let Some(reader) = marked(call, field) {
                 on_host(&field.text, reader, is_of_task, context, notes);
-            } else if let Some(reader) = reader(context, call) {
+                continue;
+            }
+            let has_rank = field.text.holes().any(|(_, hole)| !hole.on_task && is_rank_of_task(&hole.name));
+            if !has_rank || looked_at == MOST_DOCUMENTS {
+                continue;
+            }
+            looked_at += 1;
+            if let Some(reader) = reader(context, call) {
                 on_host(&field.text, reader, is_rank_of_task, context, notes);
             }
         }

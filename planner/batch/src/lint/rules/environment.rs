@@ -2,6 +2,7 @@
 
 use super::super::launcher::Count;
 use super::super::notes::Notes;
+use super::super::step::Step;
 use super::super::text::{Certainty, Hole, Text};
 use super::super::walk::Field;
 use super::Context;
@@ -85,6 +86,9 @@ fn of_task(context: &Context<'_>, notes: &mut Notes<'_>) {
     }
 }
 
+/// Choices of GPUs that are looked at; a real script has one.
+const MOST_CHOICES: usize = 20;
+
 /// GPUs that the batch script chooses once, where several processes of a node need one each.
 fn for_all_tasks(context: &Context<'_>, notes: &mut Notes<'_>) {
     const NAMES: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
@@ -113,37 +117,40 @@ fn for_all_tasks(context: &Context<'_>, notes: &mut Notes<'_>) {
         let assigns = context.call(step.call).assigns.iter();
         assigns.map(move |(name, field)| (name.as_str(), &field.text, field.at, Some(step.call)))
     });
-    for (name, value, at, only) in exported.chain(given) {
-        let Some((count, is_of_first)) =
-            chosen(value).filter(|_| NAMES.contains(&name) && !is_set_there(name))
-        else {
+    // Each step, whether a launcher starts its processes, and how many a node has where that is known.
+    let steps = context.steps.iter().filter(|step| !step.gives_one_gpu());
+    let wanting: Vec<(&Step, bool, Option<u64>)> = steps
+        .map(|step| {
+            let mut launchers = context.launchers.iter();
+            match launchers.find(|launcher| context.call(launcher.call).step == Some(step.call)) {
+                Some(launcher) => match launcher.count(&["nproc_per_node"], context.job) {
+                    Count::Known(processes) => (step, true, Some(processes)),
+                    _ => (step, true, None),
+                },
+                None => (step, false, step.tasks_per_node.filter(|_| runs_python(context, step))),
+            }
+        })
+        .collect();
+    let of_devices = exported.chain(given).filter(|(name, ..)| NAMES.contains(name)).take(MOST_CHOICES);
+    for (name, value, at, only) in of_devices {
+        let Some((count, is_of_first)) = chosen(value).filter(|_| !is_set_there(name)) else {
             continue;
         };
-        for step in &context.steps {
+        for (step, launched, wanted) in &wanting {
             let call = context.call(step.call);
-            let reaches =
-                only.map_or(call.at > at && !is_taken_back(name, at, call.at), |only| only == step.call);
-            let launched =
-                context.launchers.iter().find(|launcher| context.call(launcher.call).step == Some(step.call));
-            let wanted = match launched {
-                // Of a list of numbers and a launcher it is said elsewhere.
-                Some(_) if !is_of_first => None,
-                Some(launcher) => match launcher.count(&["nproc_per_node"], context.job) {
-                    Count::Known(processes) => Some(processes),
-                    _ => None,
-                },
-                None => step.tasks_per_node.filter(|_| runs_python(context, step)),
-            };
-            let Some(wanted) = wanted.filter(|wanted| reaches && *wanted > count && !step.gives_one_gpu())
-            else {
+            // Of a list of numbers and a launcher it is said elsewhere.
+            let Some(wanted) = wanted.filter(|wanted| *wanted > count && (is_of_first || !launched)) else {
                 continue;
             };
+            if !only.map_or(call.at > at && !is_taken_back(name, at, call.at), |only| only == step.call) {
+                continue;
+            }
             let what = if is_of_first {
                 "the first task's number, which the batch script's shell puts here once".to_owned()
             } else {
                 format!("{count} of a node's GPUs")
             };
-            let whose = if launched.is_some() { "processes" } else { "tasks" };
+            let whose = if *launched { "processes" } else { "tasks" };
             notes.note(
                 "visible-devices-for-all",
                 at,

@@ -1,6 +1,6 @@
 //! The shell itself: what it can't read, and what it reads otherwise than it looks.
 
-use super::super::facts::Call;
+use super::super::facts::{Call, Use};
 use super::super::notes::Notes;
 use super::super::slurm_names;
 use super::super::syntax::Trouble;
@@ -316,8 +316,17 @@ fn misspelt_of_slurm(context: &Context<'_>, notes: &mut Notes<'_>) {
     if context.facts.sources {
         return;
     }
-    for used in context.facts.uses.iter().filter(|used| !used.safe && !context.facts.sets(&used.name)) {
-        let Some(meant) = slurm_names::meant(&used.name) else { continue };
+    let mut known = std::collections::HashMap::new();
+    let of_slurm =
+        |used: &&Use| used.name.starts_with("SLURM") && !used.safe && !context.facts.sets(&used.name);
+    for used in context.facts.uses.iter().filter(of_slurm) {
+        if known.len() > 300 {
+            return;
+        }
+        let Some(meant) = *known.entry(used.name.as_str()).or_insert_with(|| slurm_names::meant(&used.name))
+        else {
+            continue;
+        };
         let rest = context.source.get(used.at as usize..).unwrap_or_default();
         // Of a sum the place is that of all of it.
         let start = if rest.starts_with("${") { used.at + 2 } else { used.at + 1 };

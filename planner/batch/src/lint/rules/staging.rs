@@ -3,11 +3,14 @@
 use super::super::facts::Call;
 use super::super::notes::Notes;
 use super::super::options;
-use super::super::step::Step;
 use super::super::text::Text;
 use super::super::walk::Field;
 use super::Context;
 use super::logs::local_root;
+
+/// Commands that fill folders, and those that read them, which are looked at; a real script has a handful.
+const MOST: usize = 50;
+const MOST_READERS: usize = 2000;
 
 /// Looks at what is copied to a path that each node has for itself.
 pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
@@ -25,11 +28,22 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         .flat_map(targets)
         .map(|(path, _)| path)
         .collect();
-    for call in facts.calls.iter().filter(|call| call.step.is_none() && !call.place.function && !call.on_task)
-    {
-        for (path, root) in targets(call) {
+    let batch =
+        facts.calls.iter().filter(|call| call.step.is_none() && !call.place.function && !call.on_task);
+    let filled: Vec<_> = batch
+        .map(|call| (call, targets(call)))
+        .filter(|(_, targets)| !targets.is_empty())
+        .take(MOST)
+        .collect();
+    if filled.is_empty() {
+        return;
+    }
+    let readers = readers(context);
+    for (call, targets) in filled {
+        for (path, root) in targets {
             let is_spread = by_steps.iter().any(|folder| is_under(&path, folder));
-            let Some((reader, nodes)) = reader(context, call, &path).filter(|_| !is_spread) else { continue };
+            let reads = |reader: &&Reader<'_>| reader.call.at > call.at && reader.reads(&path);
+            let Some(reader) = readers.iter().find(reads).filter(|_| !is_spread) else { continue };
             let instead = "srun --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 ";
             // Deeper folders must be made on every node first, and what is moved is gone for the next.
             let is_shallow = path.strip_prefix(&root).is_some_and(|rest| rest.matches('/').count() == 1);
@@ -42,8 +56,9 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
                 "unshared-path",
                 (call.at, call.end),
                 format!(
-                    "{path} lies under {root}, which each node has for itself: this fills the first node's alone, and line {} reads it on {nodes} nodes",
-                    notes.line_of(reader.at)
+                    "{path} lies under {root}, which each node has for itself: this fills the first node's alone, and line {} reads it on {} nodes",
+                    notes.line_of(reader.call.at),
+                    reader.nodes
                 ),
                 format!("let every node do it, and make the folder: {instead}bash -c 'mkdir -p ... && ...'"),
                 alone.then(|| ((call.at, call.at), instead.to_owned())),
@@ -53,30 +68,42 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     }
 }
 
-/// The command of a later step that reads a path on several nodes.
-fn reader<'a>(context: &'a Context<'_>, writer: &Call, path: &str) -> Option<(&'a Call, u64)> {
-    let reads = |text: &str| {
-        let value = text.split_once('=').map_or(text, |(_, value)| value);
-        // Data of several files is named by what their names begin with.
-        is_under(value, path) || path.strip_prefix(value).is_some_and(|rest| rest.starts_with('.'))
+/// A command that several nodes run, with what may be paths among its words.
+struct Reader<'a> {
+    call: &'a Call,
+    nodes: u64,
+    paths: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// Whether it names a path, or files whose names begin so: data of several files is given by that.
+    fn reads(&self, path: &str) -> bool {
+        self.paths.iter().any(|known| {
+            is_under(known, path)
+                || path.strip_prefix(known.as_str()).is_some_and(|rest| rest.starts_with('.'))
+        })
+    }
+}
+
+/// Commands that several nodes run, and what their containers are given.
+fn readers<'a>(context: &'a Context<'_>) -> Vec<Reader<'a>> {
+    let of_call = |call: &'a Call| {
+        let step = context.step_of(call).or_else(|| {
+            context.steps.iter().find(|step| call.is_step() && std::ptr::eq(context.call(step.call), call))
+        })?;
+        let nodes = step.nodes.filter(|nodes| *nodes > 1 && !call.place.guarded)?;
+        let paths = if call.is_step() {
+            let mounts = options::last(&call.options, "container-mounts")?.value.as_ref()?.text.shown();
+            mounts.split(',').filter_map(|mount| mount.split(':').next()).map(str::to_owned).collect()
+        } else {
+            let value =
+                |text: String| text.split_once('=').map_or(text.clone(), |(_, value)| value.to_owned());
+            call.fields.iter().map(|field| value(field.text.shown())).collect()
+        };
+        let only_tidies = matches!(call.name(), "rm" | "mkdir" | "ls");
+        (!only_tidies).then_some(Reader { call, nodes, paths })
     };
-    let of_step = |step: &'a Step| -> Option<(&'a Call, u64)> {
-        let nodes = step.nodes.filter(|nodes| *nodes > 1)?;
-        let own = context.call(step.call);
-        let mounts = options::last(&own.options, "container-mounts").and_then(|given| given.value.as_ref());
-        let mounts = mounts.map(|value| value.text.shown()).unwrap_or_default();
-        if mounts.split(',').any(|mount| reads(mount.split(':').next().unwrap_or_default())) {
-            return Some((own, nodes));
-        }
-        let mut calls = context.facts.calls.iter().filter(|call| {
-            call.step == Some(step.call)
-                && !call.place.guarded
-                && !matches!(call.name(), "rm" | "mkdir" | "ls")
-        });
-        let call = calls.find(|call| call.fields.iter().any(|field| reads(&field.text.shown())))?;
-        Some((call, nodes))
-    };
-    context.steps.iter().filter(|step| context.call(step.call).at > writer.at).find_map(of_step)
+    context.facts.calls.iter().filter_map(of_call).take(MOST_READERS).collect()
 }
 
 fn is_under(path: &str, folder: &str) -> bool {
