@@ -452,7 +452,7 @@ mod tests {
     fn replicas_that_share_experts_are_left_out_together() {
         let file = |preset: &str, nodes: u64, layout: serde_json::Value| {
             let file = serde_json::json!({"version": 1, "model": {"preset": preset}, "layout": layout,
-                "cluster": {"gpu": "h100-sxm", "nodes": nodes}, "training": {"global_batch_size": 5040}});
+                "cluster": {"gpu": "h100-sxm", "nodes": nodes}, "training": {"global_batch_size": 5120}});
             crate::parse_plan(&file.to_string()).unwrap()
         };
         for (preset, nodes, layout, expected) in [
@@ -462,7 +462,8 @@ mod tests {
             ("mixtral-8x7b", 4, serde_json::json!({"tp": 2, "cp": 2, "ep": 8}), (4, 2)),
             ("llama-3-70b", 4, serde_json::json!({"tp": 8, "pp": 2}), (2, 1)),
         ] {
-            let plan = Plan::resolve(&file(preset, nodes, layout.clone())).plan.expect("a plan");
+            let plan = Plan::resolve(&file(preset, nodes, layout.clone())).plan;
+            let plan = plan.unwrap_or_else(|| panic!("{preset} {layout}"));
             let study = Study::of(&plan, Boost::NONE);
             assert_eq!((study.replicas, study.sharing_experts), expected, "{preset} {layout}");
             assert_eq!(study.gpus(), plan.world_size());

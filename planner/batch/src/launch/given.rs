@@ -65,17 +65,18 @@ pub(super) fn check(writer: &mut Writer<'_>, script: &str) {
 
 /// Adds the names of variables that a line of a script gives values to.
 fn assigned<'a>(line: &'a str, names: &mut BTreeSet<&'a str>) {
-    let mut words = line
-        .split_whitespace()
-        .skip_while(|word| matches!(*word, "while" | "if" | "then" | "do" | "&&"))
-        .peekable();
+    line.split(';').for_each(|command| assigned_by(command, names));
+}
+
+fn assigned_by<'a>(command: &'a str, names: &mut BTreeSet<&'a str>) {
+    let begins = |word: &&str| matches!(*word, "while" | "if" | "then" | "do" | "&&");
+    let mut words = command.split_whitespace().skip_while(begins).peekable();
     let name =
         |word: &'a str| word.split_once('=').map(|(name, _)| name).filter(|name| shell::is_variable(name));
     match words.peek().copied() {
         Some("export" | "readonly" | "local" | "declare") => {
-            names.extend(
-                words.skip(1).map(|word| name(word).unwrap_or(word)).filter(|word| shell::is_variable(word)),
-            );
+            let named = words.skip(1).map(|word| name(word).unwrap_or(word));
+            names.extend(named.filter(|word| shell::is_variable(word)));
         }
         Some("read") => names.extend(words.skip(1).filter(|word| shell::is_variable(word))),
         Some("for") => names.extend(words.nth(1).filter(|word| shell::is_variable(word))),
@@ -94,7 +95,8 @@ mod tests {
             ("  export A=1 B=\"$C\"", &["A", "B"]),
             ("export MASTER_ADDR MASTER_PORT", &["MASTER_ADDR", "MASTER_PORT"]),
             ("for note in a b; do", &["note"]),
-            ("while read -r line; do", &[]),
+            ("while read -r line; do", &["line"]),
+            ("if true; then A=1; fi", &["A"]),
             ("read -r first second", &["first", "second"]),
             ("IFS=: LANG=C sort x", &["IFS", "LANG"]),
             ("echo A=1", &[]),

@@ -156,16 +156,16 @@ mod tests {
 
     #[test]
     fn steps_are_predicted_for_models_and_layouts_that_the_constants_have_not_seen() {
-        check("megatron_bridge_perf", "step_seconds", "family_out", 131, [0.08, 0.2]);
-        check("megatron_bridge_perf", "step_seconds", "validate", 61, [0.08, 0.15]);
-        check("vtrain_ground_truth", "step_seconds", "validate", 72, [0.05, 0.15]);
-        check("nanotron_ultrascale_bench", "step_seconds", "validate", 52, [0.075, 0.25]);
-        check("torchtitan_benchmarks", "step_seconds", "validate", 7, [0.07, 0.45]);
-        check("kempnerforge_h200", "step_seconds", "validate", 3, [0.04, 0.15]);
-        check("megatron_moe_layer_bench", "layer_seconds", "all", 7, [0.15, 0.3]);
-        check("simumax_results", "step_seconds", "validate", 22, [0.035, 0.08]);
-        check("korthikanti_2022", "step_seconds", "validate", 4, [0.02, 0.03]);
-        check("megatron_bridge_model_cards", "step_seconds", "all", 8, [0.15, 0.25]);
+        check("megatron_bridge_perf", "step_seconds", "family_out", 131, [0.065, 0.14]);
+        check("megatron_bridge_perf", "step_seconds", "validate", 61, [0.04, 0.125]);
+        check("vtrain_ground_truth", "step_seconds", "validate", 72, [0.047, 0.145]);
+        check("nanotron_ultrascale_bench", "step_seconds", "validate", 52, [0.06, 0.26]);
+        check("torchtitan_benchmarks", "step_seconds", "validate", 7, [0.045, 0.45]);
+        check("kempnerforge_h200", "step_seconds", "validate", 3, [0.035, 0.1]);
+        check("megatron_moe_layer_bench", "layer_seconds", "all", 7, [0.125, 0.2]);
+        check("simumax_results", "step_seconds", "validate", 22, [0.025, 0.065]);
+        check("korthikanti_2022", "step_seconds", "validate", 4, [0.01, 0.025]);
+        check("megatron_bridge_model_cards", "step_seconds", "all", 8, [0.03, 0.14]);
     }
 
     #[test]
