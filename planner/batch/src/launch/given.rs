@@ -53,10 +53,12 @@ pub(super) fn check(writer: &mut Writer<'_>, script: &str) {
         if others || (own.contains(name.as_str()) && !CACHES.contains(&name.as_str())) {
             let why = match others {
                 true => {
-                    "is a variable of Slurm or of the shell, without whose own value the script does something else; change it in prologue, \
+                    "names a variable of Slurm or of the shell, without whose own value the script does something else; change it in prologue, \
                          where it can be added to"
                 }
-                false => "is a variable that the script sets itself; give it another name, or leave it out",
+                false => {
+                    "names a variable that the script sets itself; give it another name, or leave it out"
+                }
             };
             writer.refuse("env", name, why);
         }

@@ -2,6 +2,7 @@
 
 mod failures;
 mod further;
+mod given;
 mod linted;
 mod measure;
 mod modes;
