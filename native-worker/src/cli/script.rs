@@ -80,6 +80,7 @@ impl Script {
             environment: None,
             going_on: self.going_on.going_on(0),
             spare_nodes: self.spare_nodes,
+            cluster_alone: false,
             strict: self.strict,
         }
     }

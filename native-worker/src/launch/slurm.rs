@@ -56,7 +56,7 @@ pub fn batch(described: &Described, mut site: Site) -> anyhow::Result<(Option<St
             GPUS_PER_NODE
         }
     };
-    let plan = plan(spec, settings.nodes, gpus)?;
+    let plan = plan(spec, &described.script, settings.nodes, gpus)?;
     site.workdir.get_or_insert_with(|| folder.clone());
     let site = merged(site, settings, &mut notes);
     let environment = environment(described, &site, &mut notes)?;
@@ -76,6 +76,7 @@ pub fn batch(described: &Described, mut site: Site) -> anyhow::Result<(Option<St
         command,
         startup,
         environment,
+        cluster_alone: true,
         ..ScriptOptions::default()
     };
     let (text, mut findings) = script(&plan, &site, &options);
@@ -209,8 +210,9 @@ fn environment(
 }
 
 /// A plan of that many nodes. A command of any kind needs no more of it than their number.
-fn plan(spec: &Runspec, nodes: u64, gpus: u64) -> anyhow::Result<Plan> {
-    let name = if spec.name.is_empty() { "launch" } else { &spec.name };
+fn plan(spec: &Runspec, script: &str, nodes: u64, gpus: u64) -> anyhow::Result<Plan> {
+    let stem = std::path::Path::new(script).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let name = if spec.name.is_empty() { stem.unwrap_or_default() } else { spec.name.clone() };
     let file = json!({
         "version": planner::wire::VERSION,
         "name": name,

@@ -245,16 +245,22 @@ impl Writer<'_> {
                 cluster.gpu.title
             ),
         };
-        let mut lines = vec![
-            format!("Shardplan: {}", plan.name),
-            first.to_owned(),
-            String::new(),
-            world,
-            format!(
-                "Dense tensors: tp {} x cp {} x dp {} x pp {}",
-                layout.tp, layout.cp, layout.dp, layout.pp
-            ),
-        ];
+        let mut lines = vec![format!("Shardplan: {}", plan.name), first.to_owned(), String::new()];
+        if self.options.cluster_alone {
+            let nodes = if cluster.nodes == 1 {
+                "1 node".to_owned()
+            } else {
+                format!("each of {} nodes", cluster.nodes)
+            };
+            let each = cluster.gpus_per_node;
+            lines.push(format!("World: {} ranks, {each} on {nodes}, {spawned}", plan.world_size()));
+            return commented(&lines);
+        }
+        lines.push(world);
+        lines.push(format!(
+            "Dense tensors: tp {} x cp {} x dp {} x pp {}",
+            layout.tp, layout.cp, layout.dp, layout.pp
+        ));
         if plan.model.moe.is_some() {
             lines.push(format!(
                 "Expert tensors: etp {} x ep {} x edp {} x pp {}; etp is given, since frameworks differ in its default",
@@ -277,12 +283,7 @@ impl Writer<'_> {
                 layout.dp
             ));
         }
-        let mut out = String::from("\n");
-        for line in lines {
-            out.push_str(format!("# {}", shell::comment(&line)).trim_end());
-            out.push('\n');
-        }
-        out
+        commented(&lines)
     }
 
     /// Weights of the rank that has the most, and what they are known to serve for.
@@ -295,4 +296,14 @@ impl Writer<'_> {
         });
         vec![format!("Weights of a rank: {weights} in the compute type{serves}")]
     }
+}
+
+/// Lines as comments of a script.
+fn commented(lines: &[String]) -> String {
+    let mut out = String::from("\n");
+    for line in lines {
+        out.push_str(format!("# {}", shell::comment(line)).trim_end());
+        out.push('\n');
+    }
+    out
 }

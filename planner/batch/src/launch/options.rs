@@ -105,6 +105,9 @@ pub struct ScriptOptions {
     /// Nodes beside the plan's that stand by for it.
     #[serde(default)]
     pub spare_nodes: u64,
+    /// Whether of the plan the cluster alone is meant, because nobody knows what the command trains: its comments say nothing else of it.
+    #[serde(skip)]
+    pub cluster_alone: bool,
     /// A missing site value is an error instead of a placeholder to fill in.
     pub strict: bool,
 }

@@ -91,6 +91,7 @@ impl Chosen {
                 GoingOn::STOP
             },
             spare_nodes: if goes_on { spare_nodes } else { 0 },
+            cluster_alone: false,
             strict: false,
         }
     }
