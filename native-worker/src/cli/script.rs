@@ -188,6 +188,7 @@ mod tests {
                     array: Some("0-3%2".into()),
                     het: Some("2:left,6".into()),
                     task: Task::Generate,
+                    cluster_alone: false,
                     strict: true,
                 };
                 check(&options);

@@ -471,7 +471,7 @@ mod tests {
             assert!((lost.drop - 1.0 / expected.0 as f64).abs() < 1e-12, "{preset} {layout}: {lost:?}");
             // What is left can be split, and a replica less can't.
             let gpus = plan.world_size();
-            let fits = |gpus: u64| gpus % (plan.layout.pp * plan.layout.ep * plan.layout.etp) == 0;
+            let fits = |gpus: u64| gpus.is_multiple_of(plan.layout.pp * plan.layout.ep * plan.layout.etp);
             let replica = plan.layout.tp * plan.layout.cp * plan.layout.pp;
             assert!(fits(gpus - replica * study.sharing_experts));
             assert_eq!(fits(gpus - replica), study.sharing_experts == 1, "{preset} {layout}");
