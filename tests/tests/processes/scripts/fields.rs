@@ -94,6 +94,7 @@ pub fn places(inputs: &Inputs) -> Vec<Place> {
         environment: _,
         going_on: _,
         spare_nodes: _,
+        cluster_alone: _,
         strict: _,
     } = inputs.options;
     let mut all = Vec::new();
