@@ -116,6 +116,29 @@ pub(super) fn state(settings: &Settings, runtime: Runtime, plan: &mut Value, not
     }
 }
 
+/// Puts the loss into a plan: the type that it is computed in, and whether it takes logits as tensor-parallel ranks have them. A recipe
+/// that names none leaves it to Automodel's own for the model.
+pub(super) fn loss(settings: &Settings, runtime: Runtime, plan: &mut Value, notes: &mut Notes) {
+    let Some(target) = settings.text("loss_fn._target_") else { return };
+    let class = target.rsplit('.').next().unwrap_or_default();
+    if runtime.facts().flat_units {
+        return;
+    }
+    match class {
+        "MaskedCrossEntropy" => {
+            // Wider unless it says no (`components/loss/masked_ce.py`).
+            let stays =
+                settings.text("loss_fn.fp32_upcast").is_some() && !settings.flag("loss_fn.fp32_upcast");
+            plan["layout"]["fsdp"]["loss_dtype"] = if stays { "bf16" } else { "fp32" }.into();
+        }
+        "TEParallelCrossEntropy" => plan["training"]["cross_entropy"] = "te".into(),
+        _ => {
+            let message = "no plan has this loss; it is counted as one that takes all logits";
+            notes.warn("training.cross_entropy", &format!("loss_fn {class}"), message);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -146,6 +169,22 @@ mod tests {
             &import(&rows, "--distributed.strategy megatron_fsdp --distributed.tp_size 1"),
             "fp8 of rowwise",
         );
+    }
+
+    #[test]
+    fn the_loss_is_planned_or_named() {
+        let with = |section: &str| format!("{RECIPE}\nloss_fn: {section}\n");
+        let at = "nemo_automodel.components.loss";
+        let masked = |more: &str| with(&format!("{{_target_: {at}.masked_ce.MaskedCrossEntropy{more}}}"));
+        let dtype = "/layout/fsdp/loss_dtype";
+        is_planned(import(&masked(""), ""), dtype, &json!("fp32"));
+        is_planned(import(&masked(", fp32_upcast: true"), ""), dtype, &json!("fp32"));
+        is_planned(import(&masked(", fp32_upcast: false"), ""), dtype, &json!("bf16"));
+        is_planned(import(&masked(""), "--loss_fn.fp32_upcast false"), dtype, &json!("bf16"));
+        let split = with(&format!("{{_target_: {at}.te_parallel_ce.TEParallelCrossEntropy}}"));
+        is_planned(import(&split, ""), "/training/cross_entropy", &json!("te"));
+        let fused = with(&format!("{{_target_: {at}.linear_ce.FusedLinearCrossEntropy}}"));
+        says(&import(&fused, ""), "loss_fn FusedLinearCrossEntropy");
     }
 
     #[test]

@@ -151,6 +151,7 @@ fn plan(
     beside::tell(settings, runtime, referred, notes);
     precision::eight_bits(settings, runtime, &mut plan, notes);
     precision::state(settings, runtime, &mut plan, notes);
+    precision::loss(settings, runtime, &mut plan, notes);
     compiles(settings, runtime, &mut plan, notes);
     Ok(plan)
 }
