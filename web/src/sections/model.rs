@@ -1,5 +1,7 @@
 //! What is trained: a preset, or a config.json that is pasted or dropped.
 
+use std::mem::replace;
+
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::model::{Architecture, Attention, presets, untrained_elements};
@@ -37,28 +39,38 @@ pub fn ModelSection() -> impl IntoView {
             _ => String::new(),
         }
     });
+    // What somebody had before a model brought a cluster and a training of its own: a model for GPUs brings it back.
+    let before_own = StoredValue::new(None::<(ClusterFile, TrainingFile)>);
     let choose = move |id: String| {
         let Some(preset) = presets().iter().find(|preset| preset.id == id) else { return };
         store.edit(PRESET, |plan| {
             let of = |id: &Option<String>| presets().iter().find(|known| Some(&known.id) == id.as_ref());
             let before = of(&plan.model.preset).and_then(|known| known.plan.as_ref());
+            let is_own = before.is_some_and(|before| plan.cluster.gpu == before.gpu);
             plan.model = ModelFile { preset: Some(id), ..ModelFile::default() };
             if let Some(own) = &preset.plan {
-                plan.cluster = ClusterFile {
+                let cluster = ClusterFile {
                     gpu: own.gpu.clone(),
                     nodes: Some(own.nodes),
                     gpus_per_node: Some(own.gpus_per_node),
                     ..ClusterFile::default()
                 };
-                plan.training = TrainingFile {
+                let training = TrainingFile {
                     seq_len: Some(own.seq_len),
                     global_batch_size: Some(own.global_batch_size),
                     ..TrainingFile::default()
                 };
-            } else if before.is_some_and(|before| plan.cluster.gpu == before.gpu) {
+                let others = (replace(&mut plan.cluster, cluster), replace(&mut plan.training, training));
+                if !is_own {
+                    before_own.set_value(Some(others));
+                }
+                store.notify("Cluster and training are this model's own now; a model for GPUs, or undo, brings yours back");
+            } else if is_own {
                 // What went with the model before goes with it.
                 let usual = start::example();
-                (plan.cluster, plan.training) = (usual.cluster, usual.training);
+                let others = before_own.try_update_value(Option::take).flatten();
+                (plan.cluster, plan.training) = others.unwrap_or((usual.cluster, usual.training));
+                store.notify("Cluster and training went with the model before; undo brings them back");
             }
         });
     };
