@@ -6,6 +6,7 @@ use leptos::prelude::*;
 use planner::Plan;
 use planner::cluster::FailedGpu;
 use planner::layout::{Coordinates, coordinates, place};
+use planner::reduced::failed_ranks;
 use planner::wire::Alternative;
 
 use super::failure_study::FailureStudy;
@@ -35,6 +36,13 @@ pub fn Failures(
         let what = if is_failed() { "works again" } else { "failed" };
         format!("The GPU of rank {} {what}", selected.get())
     };
+    // GPUs, not names: one may be named several times. Names that are no GPU of this cluster are counted as they stand.
+    let count = move || {
+        let known = shown.with(|plan| {
+            plan.as_ref().map_or(0, |plan| failed_ranks(&plan.layout, &plan.cluster, &failed()).len())
+        });
+        if known == 0 { failed().len() } else { known }
+    };
     let findings = Signal::derive(move || store.findings_at(FIELD));
     view! {
         <div class="row">
@@ -42,7 +50,7 @@ pub fn Failures(
                 on:click=move |_| toggle(store, shown, selected.get_untracked())>{text}</button>
             <Show when=move || !failed().is_empty()>
                 <button data-testid=testid::FAILED_CLEAR on:click=move |_| change(store, Vec::clear)>
-                    {move || format!("All {} failed GPUs work again", failed().len())}
+                    {move || format!("All {} failed GPUs work again", count())}
                 </button>
             </Show>
         </div>
@@ -107,7 +115,7 @@ fn Alternatives() -> impl IntoView {
             );
             let line = |other: Alternative| {
                 Line::new()
-                    .head(other.name.replace('_', ", "))
+                    .head(other.name.replacen('_', ", ", 1).replace("megatron_lm", "Megatron-LM"))
                     .number(other.loss, format!("{:.2} %", other.loss * 100.0))
                     .text(other.note)
             };
