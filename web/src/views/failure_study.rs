@@ -37,12 +37,19 @@ fn spares(point: &StudyPoint) -> [f64; 3] {
     [lost.spare_domains, lost.spare_domains_nonuniform, lost.spare_domains_boosted]
 }
 
-/// A number from a range; what is none, or beyond it, is put back to what it was or to the nearest that is in it.
+/// A number from a range; what is none, or beyond it, is put back to what it was or to the nearest that is in it. What is counted is
+/// whole.
 #[component]
-fn Entry(label: &'static str, hook: &'static str, value: RwSignal<f64>, range: [f64; 2]) -> impl IntoView {
+fn Entry(
+    label: &'static str,
+    hook: &'static str,
+    value: RwSignal<f64>,
+    range: [f64; 2],
+    #[prop(optional)] whole: bool,
+) -> impl IntoView {
     let write = move |event| {
-        let typed = decimal(&event_target_value(&event));
-        value.set(typed.unwrap_or_else(|| value.get_untracked()).clamp(range[0], range[1]));
+        let typed = decimal(&event_target_value(&event)).unwrap_or_else(|| value.get_untracked());
+        value.set(if whole { typed.round() } else { typed }.clamp(range[0], range[1]));
     };
     view! {
         <label>{label}" "
@@ -139,9 +146,14 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
         points.with(|points| Lines::of(columns, points.iter().map(line).collect()))
     });
     let caption = move || {
+        // A large cluster gets fewer than were asked for, and so may some points of a curve.
+        let drawn = points.with(|points| {
+            let draws = points.iter().map(|point| point.draws);
+            let (least, most) = (draws.clone().min().unwrap_or_default(), draws.max().unwrap_or_default());
+            if least < most { format!("{least} to {most}") } else { most.to_string() }
+        });
         format!(
-            "Expected loss of what a step does, not counting that it may take longer, which is counted above for GPUs that have failed; means of {} draws with seed {SEED}, the same for all curves. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it",
-            draws.get()
+            "Expected loss of what a step does, not counting that it may take longer, which is counted above for GPUs that have failed; means of {drawn} draws with seed {SEED}, the same for all curves; a large cluster gets fewer. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it"
         )
     };
     let table = Table::new("Failure study", testid::STUDY_TABLE).caption(Signal::derive(caption)).over(lines);
@@ -153,9 +165,12 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
             </select>
         </label>
         <div class="row">
-            <Entry label="GPUs down, %" hook=testid::STUDY_RATE value=rate range=[0.0, 100.0]/>
+            // Against it, every share is looked at.
+            {move || (CHOICES[chosen.get()].0 != Against::Rate).then(|| view! {
+                <Entry label="GPUs down, %" hook=testid::STUDY_RATE value=rate range=[0.0, 100.0]/>
+            })}
             <Entry label="Power of a boosted GPU, times" hook=testid::STUDY_POWER value=power range=[1.0, MOST_POWER]/>
-            <Entry label="Draws" hook=testid::STUDY_DRAWS value=draws range=[1.0, 10_000.0]/>
+            <Entry label="Draws" hook=testid::STUDY_DRAWS value=draws range=[1.0, 10_000.0] whole=true/>
         </div>
         <Legend items=LEGEND/>
         <ChartView id="failure-curves" title=title alternative=alternative draw=draw export=true/>
