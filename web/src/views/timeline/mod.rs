@@ -174,8 +174,8 @@ fn Picture(drawn: Memo<Arc<Drawn>>, children: Children) -> impl IntoView {
         }
     };
     view! {
-        <div class="panel-head">
-            <h2>{move || drawn.with(|drawn| title(drawn))}</h2>
+        <div class="view-head">
+            <h3>{move || drawn.with(|drawn| title(drawn))}</h3>
             <div class="row">
                 {children()}
                 <button class="quiet" data-testid=testid::TIMELINE_TRACE title="Opens in ui.perfetto.dev and chrome://tracing" on:click=save_trace>"Trace"</button>
