@@ -9,8 +9,11 @@ use leptos::prelude::*;
 use planner::run::RunRecord;
 use planner::wire::{GoingOn, MachineFacts, PlanFile, RunState, RunSummary, ToHub, ToPage};
 
+use crate::browser;
 use crate::state::start;
 
+/// Id of the element with the run on screen.
+pub const DETAIL: &str = "run-detail";
 const SHOWN_KEY: &str = "shardplan.run";
 
 /// How the connection stands.
@@ -109,7 +112,7 @@ impl Hub {
 
     /// Starts a plan on the hub's machine.
     pub fn start(self, plan: PlanFile, going_on: GoingOn) {
-        self.error.set(None);
+        self.begin();
         if self.send(ToHub::Start { plan: Box::new(plan), going_on }) {
             self.starting.set(true);
             // An earlier run's figures must not be taken for the new one's.
@@ -121,15 +124,21 @@ impl Hub {
         }
     }
 
+    /// Before another state of the run on screen is asked for. What was clicked is disabled soon; the focus goes where the state will stand.
+    fn begin(self) {
+        self.error.set(None);
+        browser::focus(DETAIL);
+    }
+
     /// Goes on with a run that has ended.
     pub fn resume(self, run: &str) {
-        self.error.set(None);
+        self.begin();
         self.send(ToHub::Resume { run: run.to_owned() });
     }
 
     /// Stops a run.
     pub fn stop(self, run: &str) {
-        self.error.set(None);
+        self.begin();
         self.send(ToHub::Stop { run: run.to_owned() });
     }
 

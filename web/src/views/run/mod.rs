@@ -22,7 +22,7 @@ use planner::wire::RunState;
 
 use crate::findings::coded;
 use crate::format;
-use crate::hub::{Connection, hub, state_word};
+use crate::hub::{Connection, DETAIL, hub, state_word};
 use crate::testid;
 use calibrate::StepCompare;
 use compare::MemoryCompare;
@@ -119,7 +119,7 @@ fn RunDetail() -> impl IntoView {
     let summary = Memo::new(move |_| hub.shown_summary());
     let shown =
         Memo::new(move |_| summary.with(|summary| summary.as_ref().map(|summary| summary.info.id.clone())));
-    move || {
+    let shown_run = move || {
         let Some(id) = shown.get() else {
             let text = if hub.starting.get() { "Starting" } else { "No run yet; start the plan above" };
             return view! { <p class="empty">{text}</p> }.into_any();
@@ -144,41 +144,41 @@ fn RunDetail() -> impl IntoView {
             })
         };
         view! {
-            <section class="run-detail" aria-label="Run">
-                <div class="view-head">
-                    <h3>{name}" "<span class="quiet-text">{id}</span></h3>
-                    <div class="row">
-                        <span class=move || format!("state {}", state().map_or("", state_word)) data-testid=testid::RUN_STATE>
-                            {move || state().map_or("", state_word)}
-                        </span>
-                        {move || saved().map(|step| {
-                            let id = resume_id.clone();
-                            view! {
-                                <button data-testid=testid::RUN_RESUME disabled=move || !hub.can_run()
-                                    on:click=move |_| hub.resume(&id)>{format!("Go on after step {step}")}</button>
-                            }
-                        })}
-                        <button class="danger" data-testid=testid::RUN_STOP
-                            disabled=move || state() != Some(RunState::Running) || !hub.is_connected()
-                            on:click=move |_| hub.stop(&stop_id)>"Stop"</button>
-                    </div>
+            <div class="view-head">
+                <h3>{name}" "<span class="quiet-text">{id}</span></h3>
+                <div class="row">
+                    <span role="status" class=move || format!("state {}", state().map_or("", state_word)) data-testid=testid::RUN_STATE>
+                        {move || state().map_or("", state_word)}
+                    </span>
+                    {move || saved().map(|step| {
+                        let id = resume_id.clone();
+                        view! {
+                            <button data-testid=testid::RUN_RESUME disabled=move || !hub.can_run()
+                                on:click=move |_| hub.resume(&id)>{format!("Go on after step {step}")}</button>
+                        }
+                    })}
+                    <button class="danger" data-testid=testid::RUN_STOP
+                        disabled=move || state() != Some(RunState::Running) || !hub.is_connected()
+                        on:click=move |_| hub.stop(&stop_id)>"Stop"</button>
                 </div>
-                <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{move || coded(&reason())}</p>
-                <RecoveredLines summary=summary/>
-                <SavedLine summary=summary/>
-                <MissingRecords/>
-                <LatestFigures/>
-                <StepCompare summary=summary/>
-                <WatchedRun summary=summary/>
-                <Curves/>
-                <PhaseTable/>
-                <MemoryCompare summary=summary/>
-                <RankStates summary=summary/>
-                <Output/>
-            </section>
+            </div>
+            <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{move || coded(&reason())}</p>
+            <RecoveredLines summary=summary/>
+            <SavedLine summary=summary/>
+            <MissingRecords/>
+            <LatestFigures/>
+            <StepCompare summary=summary/>
+            <WatchedRun summary=summary/>
+            <Curves/>
+            <PhaseTable/>
+            <MemoryCompare summary=summary/>
+            <RankStates summary=summary/>
+            <Output/>
         }
         .into_any()
-    }
+    };
+    // The same for every run: who has just asked for one is there already.
+    view! { <section class="run-detail" id=DETAIL tabindex="-1" aria-label="Run">{shown_run}</section> }
 }
 
 /// Logs of which it is said one by one what they lack.
