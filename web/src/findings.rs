@@ -61,7 +61,10 @@ fn FindingItem(finding: Finding) -> impl IntoView {
             let label = format!("Set {path} to {text}");
             view! {
                 <button class="chip" data-testid=testid::FINDING_NEAREST aria-label=label
-                    on:click=move |_| store.set_path(&path, &paths::mended(&store.plan_now(), &about, &value))>{text}</button>
+                    on:click=move |_| {
+                        store.set_path(&path, &paths::mended(&store.plan_now(), &about, &value));
+                        store.go_to_field(&path);
+                    }>{text}</button>
             }
         })
         .collect_view();
