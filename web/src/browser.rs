@@ -164,6 +164,13 @@ pub fn focus(id: &str) {
     }
 }
 
+/// Asks whether the window is narrow, as the style sheet has it: the inputs then lie in a sheet.
+pub fn narrow() -> Option<web_sys::MediaQueryList> {
+    window().match_media(NARROW).ok().flatten()
+}
+
+const NARROW: &str = "(max-width: 860px)";
+
 /// Scrolls the row that an element stands in as far sideways as the element needs to be seen; the page stays where it is.
 pub fn show_in_row(id: &str) {
     let Some(element) = document().get_element_by_id(id) else { return };
@@ -212,6 +219,11 @@ mod tests {
             let all: Vec<&str> = said(name).split(", ").collect();
             assert_eq!((all.first(), all.last()), (Some(&first), Some(&last)), "{name}");
         }
+    }
+
+    #[test]
+    fn inputs_lie_in_a_sheet_where_the_style_sheet_says_it() {
+        assert!(include_str!("../style/page.css").contains(&format!("@media {NARROW} {{")));
     }
 
     #[test]

@@ -9,6 +9,12 @@ pub const ANSWER_PEAK: &str = "answer-peak";
 pub const ANSWER_CAPACITY: &str = "answer-capacity";
 /// Headroom and likely interval in the answer line.
 pub const ANSWER_HEADROOM: &str = "answer-headroom";
+/// The answer as it is read out.
+pub const ANSWER_SAID: &str = "answer-said";
+/// The list of keys, a dialog.
+pub const HELP: &str = "help";
+/// Opens the inputs' sheet on a phone.
+pub const SHEET_OPEN: &str = "sheet-open";
 /// The search's plans to look at first.
 pub const SEARCH_BESTS: &str = "search-bests";
 /// Says that a picture is of an earlier plan, or that the plan is being chosen.

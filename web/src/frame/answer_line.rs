@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use planner::finding::Severity;
 use planner::wire::{Answer, Verdict};
 use wasm_bindgen::JsCast;
 
 use super::Figure;
+use super::help::open_help;
 use crate::browser;
 use crate::canvas::watch::Watch;
 use crate::format;
@@ -19,6 +21,12 @@ pub fn verdict_of(answer: &Answer) -> Verdict {
     answer.memory.as_ref().map_or(Verdict::Invalid, |memory| memory.verdict)
 }
 
+/// What is said where no plan can be chosen.
+pub const NOTHING: &str = "No plan can be chosen";
+
+/// In place of a word where nobody knows what there is to fit into.
+const UNKNOWN: &str = "Not known whether it fits";
+
 fn word(verdict: Verdict) -> (&'static str, &'static str) {
     match verdict {
         Verdict::Fits => ("Fits", "fits"),
@@ -26,6 +34,29 @@ fn word(verdict: Verdict) -> (&'static str, &'static str) {
         Verdict::No => ("Does not fit", "no"),
         Verdict::Invalid => ("Invalid", "invalid"),
     }
+}
+
+/// The answer as a short sentence.
+pub fn in_words(answer: &Answer) -> String {
+    let Some(memory) = &answer.memory else {
+        let errors = answer.findings.iter().filter(|finding| finding.severity == Severity::Error);
+        return format!("{}, {}", word(Verdict::Invalid).0, count_of(errors.count()));
+    };
+    let mut said = match memory.capacity_bytes {
+        Some(capacity) => {
+            let [peak, capacity] = [memory.peak_bytes, capacity].map(format::gib);
+            format!("{}, {peak} of {capacity} GiB", word(memory.verdict).0)
+        }
+        None => format!("{UNKNOWN}, {}", format::bytes(memory.peak_bytes)),
+    };
+    if let Some(time) = &answer.time {
+        said += &format!(", {} a step", format::seconds(time.step_seconds));
+    }
+    said
+}
+
+fn count_of(errors: usize) -> String {
+    if errors == 1 { "1 error".to_owned() } else { format!("{errors} errors") }
 }
 
 /// A word and a shape.
@@ -54,14 +85,14 @@ pub fn VerdictMark(
             <svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true">
                 <path d=shape fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round" stroke-linecap="round"/>
             </svg>
-            <strong data-testid=hook>{move || if is_open.get() { "Not known whether it fits" } else { word(verdict.get()).0 }}</strong>
+            <strong data-testid=hook>{move || if is_open.get() { UNKNOWN } else { word(verdict.get()).0 }}</strong>
         </span>
     }
 }
 
 /// The line.
 #[component]
-pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
+pub fn AnswerLine() -> impl IntoView {
     let store = store();
     // While the plan is being chosen the last answer stands, and is said to be the plan's before.
     let answer =
@@ -90,7 +121,7 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
                     (true, _) => view! { <span class="answer-note">"Choosing the best plan"</span> }.into_any(),
                     (false, true) => view! {
                         <VerdictMark verdict=Verdict::Invalid hook=testid::ANSWER_VERDICT/>
-                        <span class="answer-note">"No plan can be chosen"</span>
+                        <span class="answer-note">{NOTHING}</span>
                     }
                     .into_any(),
                     (false, false) => view! {
@@ -104,7 +135,7 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
                     .into_any(),
                 }}
             </div>
-            <Tools help=help/>
+            <Tools/>
         </header>
     }
 }
@@ -132,13 +163,9 @@ fn Memory(answer: Signal<Arc<Answer>>) -> impl IntoView {
     move || {
         let answer = answer.get();
         let Some(memory) = &answer.memory else {
-            let errors: Vec<_> =
-                answer.findings.iter().filter(|f| f.severity == planner::Severity::Error).collect();
+            let errors: Vec<_> = answer.findings.iter().filter(|f| f.severity == Severity::Error).collect();
             let first = errors.first().map(|finding| finding.field.clone()).unwrap_or_default();
-            let text = match errors.len() {
-                1 => "1 error".to_owned(),
-                count => format!("{count} errors"),
-            };
+            let text = count_of(errors.len());
             let target = first.clone();
             return view! {
                 <span class="answer-note">
@@ -250,7 +277,8 @@ fn PlanName() -> impl IntoView {
                     on:change=move |event| commit(event_target_value(&event))
                     on:blur=move |_| editing.set(false)
                     on:keydown=move |event| match event.key().as_str() {
-                        "Enter" => commit(event_target_value(&event)),
+                        // The button that has the focus then is not meant.
+                        "Enter" => { event.prevent_default(); commit(event_target_value(&event)) }
                         "Escape" => { event.stop_propagation(); editing.set(false) }
                         _ => {}
                     }/>
@@ -269,7 +297,7 @@ fn PlanName() -> impl IntoView {
 
 /// Undo, redo, share, theme, help.
 #[component]
-fn Tools(help: RwSignal<bool>) -> impl IntoView {
+fn Tools() -> impl IntoView {
     let store = store();
     let theme = RwSignal::new(Theme::stored());
     let share = move |_| {
@@ -288,13 +316,13 @@ fn Tools(help: RwSignal<bool>) -> impl IntoView {
     };
     view! {
         <div class="tools">
-            <button class="quiet" data-testid=testid::UNDO disabled=move || !store.can_step().0 on:click=move |_| store.undo()>"Undo"</button>
-            <button class="quiet" data-testid=testid::REDO disabled=move || !store.can_step().1 on:click=move |_| store.redo()>"Redo"</button>
+            <button class="quiet" data-testid=testid::UNDO aria-disabled=move || (!store.can_step().0).to_string() on:click=move |_| store.undo()>"Undo"</button>
+            <button class="quiet" data-testid=testid::REDO aria-disabled=move || (!store.can_step().1).to_string() on:click=move |_| store.redo()>"Redo"</button>
             <button class="quiet" data-testid=testid::SHARE title="Copy a link to this plan" on:click=share>"Share"</button>
             <button class="quiet" data-testid=testid::THEME title="Light, dark, or as the system has it" on:click=switch>
                 {move || format!("Theme {}", theme.get().name())}
             </button>
-            <button class="quiet" aria-label="Keys and notes" on:click=move |_| help.set(true)>"?"</button>
+            <button class="quiet" aria-label="Keys and notes" on:click=|_| open_help()>"?"</button>
         </div>
     }
 }

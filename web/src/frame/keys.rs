@@ -4,6 +4,7 @@ use leptos::ev::KeyboardEvent;
 use leptos::prelude::*;
 use wasm_bindgen::JsCast;
 
+use super::help::open_help;
 use crate::state::{Store, View};
 
 /// What `?` lists.
@@ -20,18 +21,20 @@ pub const SHORTCUTS: &[(&str, &str)] = &[
 ];
 
 /// Listens as long as the page lives.
-pub fn listen_to_keys(store: Store, help: RwSignal<bool>) {
-    let listener = window_event_listener(leptos::ev::keydown, move |event| handle(&event, store, help));
+pub fn listen_to_keys(store: Store) {
+    let listener = window_event_listener(leptos::ev::keydown, move |event| handle(&event, store));
     on_cleanup(move || listener.remove());
 }
 
-fn handle(event: &KeyboardEvent, store: Store, help: RwSignal<bool>) {
+fn handle(event: &KeyboardEvent, store: Store) {
     let key = event.key();
+    // The browser closes a dialog; no key reaches what lies behind it.
+    if document().query_selector("dialog[open]").is_ok_and(|dialog| dialog.is_some()) {
+        return;
+    }
     if key == "Escape" {
         // The topmost thing closes first.
-        if help.get_untracked() {
-            help.set(false);
-        } else if store.why.with_untracked(Option::is_some) {
+        if store.why.with_untracked(Option::is_some) {
             store.why.set(None);
         } else {
             store.sheet.set(false);
@@ -54,7 +57,11 @@ fn handle(event: &KeyboardEvent, store: Store, help: RwSignal<bool>) {
         return;
     }
     if key == "?" {
-        help.set(true);
+        open_help();
+        return;
+    }
+    if store.sheet.get_untracked() {
+        // It covers the view.
         return;
     }
     if let Some(view) = View::all().find(|view| view.key().as_deref() == Some(key.as_str())) {

@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 use planner::wire::{PlanFile, Why};
 
-use crate::browser;
+use super::lend_focus;
 use crate::state::{paths, store};
 use crate::testid;
 use crate::texts;
@@ -24,24 +24,7 @@ enum Known {
 #[component]
 pub fn WhyPanel() -> impl IntoView {
     let store = store();
-    let asker = StoredValue::new_local(None::<web_sys::HtmlElement>);
-    Effect::new(move |open: Option<bool>| {
-        let opens = store.why.with(Option::is_some);
-        match (open.unwrap_or_default(), opens) {
-            (false, true) => {
-                asker.set_value(browser::focused());
-                browser::focus("why-close");
-            }
-            // The focus goes back to the number that was asked about.
-            (true, false) => asker.with_value(|asker| {
-                if let Some(element) = asker {
-                    let _ = element.focus();
-                }
-            }),
-            _ => {}
-        }
-        opens
-    });
+    lend_focus(Signal::derive(move || store.why.with(Option::is_some)), "why-close");
     let known = RwSignal::new(Known::Asked);
     let turn = StoredValue::new(0u32);
     Effect::new(move |_| {

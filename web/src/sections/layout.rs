@@ -95,7 +95,7 @@ fn Choosing() -> impl IntoView {
             {move || chooses.get().then(|| view! {
                 <button class="quiet" data-testid=testid::PIN_ALL title="Hold everything as it is" disabled=store.choosing on:click=hold>"Pin all"</button>
             })}
-            <span class="note" aria-live="polite" data-testid=testid::CHOICE>{move || chooses.get().then(says)}</span>
+            <span class="note" data-testid=testid::CHOICE>{move || chooses.get().then(says)}</span>
         </div>
         {move || chooses.get().then(|| view! {
             <FieldRow path="objective" label="Best is">

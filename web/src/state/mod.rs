@@ -425,7 +425,9 @@ impl Store {
     /// Opens a section and moves to one of its fields.
     pub fn go_to_field(self, path: &str) {
         let Some(section) = paths::section_of(path) else { return };
-        self.sheet.set(true);
+        if browser::narrow().is_some_and(|narrow| narrow.matches()) {
+            self.sheet.set(true);
+        }
         self.open_sections.update(|open| {
             let more = crate::sections::more_of(path);
             for part in std::iter::once(section).chain(more) {

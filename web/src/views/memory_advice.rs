@@ -89,7 +89,7 @@ pub fn MemoryAdvice() -> impl IntoView {
         };
         Some(view! { {earlier}{margin}{none}{lists} }.into_any())
     };
-    view! { <section data-testid=testid::ADVICE aria-live="polite" aria-label="Advice">{lists}</section> }
+    view! { <section data-testid=testid::ADVICE tabindex="-1" aria-label="Advice">{lists}</section> }
 }
 
 const SAVES: Column = Column::new("Saves, GiB");
