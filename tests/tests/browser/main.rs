@@ -2,6 +2,7 @@
 
 mod choose;
 mod diagnose;
+mod focus;
 mod layouts;
 mod lint;
 mod losses;

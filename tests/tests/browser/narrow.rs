@@ -164,7 +164,7 @@ async fn every_view_is_as_wide_as_a_phone() -> Result<()> {
         }
     }
     // The inputs, in their sheet.
-    browser.selected(".sheet-open").await?.click().await.context("no way to the inputs")?;
+    browser.click("sheet-open").await.context("no way to the inputs")?;
     fits(&browser, "the inputs").await?;
     browser.screenshot("phone-inputs").await?;
     let errors = browser.console_errors().await?;
