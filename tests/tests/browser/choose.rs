@@ -57,6 +57,12 @@ async fn model_and_cluster_are_enough() -> Result<()> {
     ensure!(shown["chosen"] == printed["chosen"], "{} and {}", shown["chosen"], printed["chosen"]);
     browser.click("tab-script").await?;
     browser.text_when("script-text", SOON, |text| text.contains("#SBATCH")).await?;
+
+    // A model with a cluster of its own takes nothing away for good.
+    browser.choose("preset-select", "tiny-moe").await?;
+    browser.text_when("section-cluster", SOON, |text| text.contains("CPU")).await?;
+    browser.choose("preset-select", "qwen3-8b").await?;
+    browser.text_when("section-cluster", SOON, |text| text.contains("32 x 8")).await?;
     let errors = browser.console_errors().await?;
     ensure!(errors.is_empty(), "the page's console says {errors:#?}");
     Ok(())

@@ -54,7 +54,7 @@ async fn another_answer_is_said_in_one_sentence_and_no_edit_loses_the_focus() ->
 
     // A value that is none, and the nearest that is one: the focus is in its field.
     browser.fill("field-layout-tp", "3").await?;
-    browser.text_when("answer-said", SOON, |said| said == "Invalid, 1 error").await?;
+    browser.text_when("answer-said", SOON, |said| said == "No plan can be chosen").await?;
     browser.selected("[data-field='layout.tp'] [data-testid=finding-nearest]").await?;
     focus(&browser, "finding-nearest").await?;
     type_keys(&browser, ENTER).await?;

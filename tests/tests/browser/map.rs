@@ -197,13 +197,15 @@ async fn gpus_are_marked_as_failed_on_the_map() -> Result<()> {
     let nowhere = json!({
         "version": 1,
         "model": { "preset": "llama-3-8b" },
-        "cluster": { "gpu": "h100-sxm", "nodes": 1, "failed": [{"node": 0, "gpu": 3}] },
+        "cluster": { "gpu": "h100-sxm", "nodes": 1, "failed": [{"node": 0, "gpu": 3}, {"rank": 3}] },
         "layout": { "tp": 8 },
     });
     page.browser.paste("config-paste", &nowhere.to_string()).await?;
     page.browser.click("config-apply").await?;
     page.browser.number_when("rank-grid", "data-ranks", SOON, |ranks| ranks == 8.0).await?;
     page.browser.text_when("answer-verdict", SOON, |text| text == "Invalid").await?;
+    // One GPU, by whatever names.
+    page.browser.text_when("failed-clear", SOON, |text| text.contains("All 1 failed GPUs")).await?;
     page.browser.paste("config-paste", &plan.to_string()).await?;
     page.browser.click("config-apply").await?;
     page.browser.number_when("rank-grid", "data-ranks", SOON, |ranks| ranks == 32.0).await?;

@@ -256,6 +256,10 @@ fn PlanName() -> impl IntoView {
             .unwrap_or_default()
     });
     let commit = move |text: String| {
+        // A box that goes away says once more what was typed in it, even when that was given up.
+        if !editing.get_untracked() {
+            return;
+        }
         let text = text.trim().to_owned();
         if text != name.get_untracked() {
             store.edit("name", |plan| plan.name = (!text.is_empty()).then_some(text));
