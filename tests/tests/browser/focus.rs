@@ -91,6 +91,15 @@ async fn another_answer_is_said_in_one_sentence_and_no_edit_loses_the_focus() ->
         browser.text_when("plan-name", SOON, |text| text == name).await?;
     }
 
+    // Who leaves the box by a click is where the click was.
+    type_keys(&browser, ENTER).await?;
+    focused(&browser, "input[data-testid=plan-name]").await?;
+    type_keys(&browser, "left").await?;
+    browser.click("field-layout-tp").await?;
+    browser.text_when("plan-name", SOON, |text| text == "left").await?;
+    focused(&browser, "[data-testid=field-layout-tp]").await?;
+    focus(&browser, "plan-name").await?;
+
     // While the list of keys is open nothing behind it has the focus or hears a key.
     type_keys(&browser, "?").await?;
     focused(&browser, "[data-testid=help] button").await?;

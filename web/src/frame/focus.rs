@@ -1,6 +1,7 @@
 //! Where the keyboard's focus goes when something opens or closes, or takes it along.
 
 use gloo::events::{EventListener, EventListenerOptions};
+use gloo::timers::callback::Timeout;
 use gloo::utils::{body, document};
 use leptos::prelude::*;
 use wasm_bindgen::JsCast;
@@ -53,25 +54,21 @@ pub fn keep_focus() {
         })
         .forget();
     }
-    let changed = Closure::<dyn FnMut()>::new(move || {
-        let path = path.get_value();
-        let Some((lost, around)) = path.split_first() else { return };
-        let is_there = lost.is_connected() && !lost.matches(":disabled").unwrap_or_default();
+    let is_lost = move || {
+        let gone = |lost: &HtmlElement| !lost.is_connected() || lost.matches(":disabled").unwrap_or_default();
         // Somebody else may have seen to it already.
-        if is_there || browser::focused().is_some_and(|now| now != *lost && *now != *body()) {
-            return;
-        }
-        let still = FocusOptions::new();
-        still.set_prevent_scroll(true);
-        for place in around.iter().filter(|place| place.is_connected()) {
-            let own = place.has_attribute("tabindex").then(|| place.clone());
-            let first = || place.query_selector(CONTROLS).ok().flatten().map(JsCast::unchecked_into);
-            let Some(next) = own.or_else(first) else { continue };
-            // What is hidden does not take it.
-            let _ = next.focus_with_options(&still);
-            if browser::focused().is_some_and(|now| now == next) {
-                return;
-            }
+        let falls = |lost: &HtmlElement| browser::focused().is_none_or(|now| now == *lost || *now == *body());
+        path.with_value(|path| path.first().is_some_and(|lost| gone(lost) && falls(lost)))
+    };
+    let changed = Closure::<dyn FnMut()>::new(move || {
+        if is_lost() {
+            // A click or the tab key may be about to put it somewhere: what is left by them may go away before they are through.
+            Timeout::new(0, move || {
+                if is_lost() {
+                    hand_on(&path.get_value())
+                }
+            })
+            .forget();
         }
     });
     let what = MutationObserverInit::new();
@@ -83,4 +80,20 @@ pub fn keep_focus() {
         let _ = observer.observe_with_options(&document(), &what);
     }
     changed.forget();
+}
+
+/// Gives the focus to the nearest of these places, from inside out, that takes it.
+fn hand_on(path: &[HtmlElement]) {
+    let still = FocusOptions::new();
+    still.set_prevent_scroll(true);
+    for place in path.iter().skip(1).filter(|place| place.is_connected()) {
+        let own = place.has_attribute("tabindex").then(|| place.clone());
+        let first = || place.query_selector(CONTROLS).ok().flatten().map(JsCast::unchecked_into);
+        let Some(next) = own.or_else(first) else { continue };
+        // What is hidden does not take it.
+        let _ = next.focus_with_options(&still);
+        if browser::focused().is_some_and(|now| now == next) {
+            return;
+        }
+    }
 }
