@@ -1,15 +1,12 @@
 //! The frame: answer line, inputs at the left, one view at a time, and the panel that explains a number.
 
-use gloo::events::EventListener;
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 
 use crate::browser;
 use crate::findings::{FindingList, coded};
-use crate::frame::{
-    AnswerLine, Help, Later, Said, Tabs, Toast, WhyPanel, keep_focus, lend_focus, listen_to_keys,
-};
+use crate::frame::{AnswerLine, Help, Later, Said, Tabs, Toast, WhyPanel, lend_focus, listen_to_keys};
 use crate::hub::Hub;
 use crate::search::Engine;
 use crate::sections::Inputs;
@@ -41,32 +38,22 @@ pub fn App() -> impl IntoView {
     Timeout::new(0, move || store.answer.with_untracked(|_| ())).forget();
     let unchosen = Memo::new(move |_| store.is_unchosen());
     listen_to_keys(store);
-    keep_focus();
     lend_focus(store.sheet.into(), "sheet-done");
-    // Beside a wide view the inputs are no sheet, and cover nothing.
-    if let Some(narrow) = browser::narrow() {
-        EventListener::new(&narrow, "change", move |_| store.sheet.set(false)).forget();
-    }
-    let sheet = move || store.sheet.get();
     view! {
         <Said/>
-        <div class="behind" inert=sheet>
-            <a class="skip" href="#view" on:click=|event| { event.prevent_default(); browser::focus("view") }>
-                "Skip to the view"
-            </a>
-            <Later><AnswerLine/><Notices/></Later>
-            <button class="sheet-open" data-testid=testid::SHEET_OPEN on:click=move |_| store.sheet.set(true)>"Edit the plan"</button>
-        </div>
+        <a class="skip" href="#view" on:click=|event| { event.prevent_default(); browser::focus("view"); }>
+            "Skip to the view"
+        </a>
+        <Later><AnswerLine/><Notices/></Later>
         <div class="frame">
-            <aside class="inputs" class:open=sheet role=move || sheet().then_some("dialog")
-                aria-modal=move || sheet().then_some("true") aria-label="Inputs">
+            <aside class="inputs" class:open=store.sheet aria-label="Inputs">
                 <div class="sheet-head">
                     <h2>"Plan"</h2>
                     <button class="quiet" id="sheet-done" on:click=move |_| store.sheet.set(false)>"Done"</button>
                 </div>
                 <Later><Inputs/></Later>
             </aside>
-            <main inert=sheet>
+            <main>
                 <Tabs/>
                 <div class="view" id="view" role="tabpanel" tabindex="-1" aria-labelledby=move || format!("tab-{}", store.view.get().id())>
                     <Drawn/>
@@ -89,6 +76,7 @@ pub fn App() -> impl IntoView {
                 </div>
             </main>
         </div>
+        <button class="sheet-open" data-testid=testid::SHEET_OPEN on:click=move |_| store.sheet.set(true)>"Edit the plan"</button>
         <WhyPanel/>
         <Later><Help/></Later>
         <Toast/>
@@ -126,8 +114,7 @@ fn Drawn() -> impl IntoView {
     let late = Memo::new(move |_| store.is_drawn_late());
     let of_plan = move || store.view.get().is_of_plan();
     move || {
-        let choosing = store.choosing.get();
-        let said = match (choosing, late.get() && of_plan(), store.unable.get()) {
+        let said = match (store.choosing.get(), late.get() && of_plan(), store.unable.get()) {
             (true, ..) if of_plan() && !store.is_unchosen() => {
                 "Choosing the best plan; until then this is the plan before".to_owned()
             }
@@ -140,8 +127,6 @@ fn Drawn() -> impl IntoView {
             }
             _ => return None,
         };
-        // That it is being chosen is over at once, and the choice is said.
-        let role = (!choosing).then_some("status");
-        Some(view! { <p class="note drawn" role=role data-testid=testid::DRAWN>{coded(&said)}</p> })
+        Some(view! { <p class="note drawn" role="status" data-testid=testid::DRAWN>{coded(&said)}</p> })
     }
 }

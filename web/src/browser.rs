@@ -155,21 +155,29 @@ pub fn light_variables() -> impl Fn(&str) -> String {
     variables(document().get_element_by_id("light"))
 }
 
-/// Moves the keyboard focus to the element with this id; the browser scrolls as far as it must.
-pub fn focus(id: &str) {
-    if let Some(element) = document().get_element_by_id(id)
-        && let Ok(element) = element.dyn_into::<HtmlElement>()
-    {
-        let _ = element.focus();
+/// Moves the keyboard focus to the element with this id; the browser scrolls as far as it must. Whether nothing hides it.
+pub fn focus(id: &str) -> bool {
+    let element = document().get_element_by_id(id);
+    if let Some(element) = &element {
+        // An element of HTML like all that have ids here.
+        let _ = element.unchecked_ref::<HtmlElement>().focus();
+    }
+    // What is hidden does not take it.
+    element.is_none() || element == document().active_element()
+}
+
+/// Gives the part beside the view that the element with this id stands in a role.
+pub fn set_role(id: &str, role: &str) {
+    let element = document().get_element_by_id(id);
+    if let Some(part) = element.and_then(|element| element.closest("aside").ok().flatten()) {
+        let _ = part.set_attribute("role", role);
     }
 }
 
-/// Asks whether the window is narrow, as the style sheet has it: the inputs then lie in a sheet.
-pub fn narrow() -> Option<web_sys::MediaQueryList> {
-    window().match_media(NARROW).ok().flatten()
+/// Moves the focus to the element with this id once it is there: after this turn of the event loop.
+pub fn focus_soon(id: String) {
+    gloo::timers::callback::Timeout::new(0, move || _ = focus(&id)).forget();
 }
-
-const NARROW: &str = "(max-width: 860px)";
 
 /// Scrolls the row that an element stands in as far sideways as the element needs to be seen; the page stays where it is.
 pub fn show_in_row(id: &str) {
@@ -219,11 +227,6 @@ mod tests {
             let all: Vec<&str> = said(name).split(", ").collect();
             assert_eq!((all.first(), all.last()), (Some(&first), Some(&last)), "{name}");
         }
-    }
-
-    #[test]
-    fn inputs_lie_in_a_sheet_where_the_style_sheet_says_it() {
-        assert!(include_str!("../style/page.css").contains(&format!("@media {NARROW} {{")));
     }
 
     #[test]

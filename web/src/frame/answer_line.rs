@@ -244,6 +244,8 @@ fn Time(answer: Signal<Arc<Answer>>) -> impl IntoView {
     }
 }
 
+const NAME: &str = "plan-name";
+
 /// The plan's name: a button, and a text box once it is clicked.
 #[component]
 fn PlanName() -> impl IntoView {
@@ -256,7 +258,7 @@ fn PlanName() -> impl IntoView {
             .unwrap_or_default()
     });
     let commit = move |text: String| {
-        // A box that goes away says once more what was typed in it, even when that was given up.
+        // A box that goes away says once more what was typed in it, even where that was given up.
         if !editing.get_untracked() {
             return;
         }
@@ -280,17 +282,20 @@ fn PlanName() -> impl IntoView {
                     data-testid=testid::PLAN_NAME value=name.get_untracked()
                     on:change=move |event| commit(event_target_value(&event))
                     on:blur=move |_| editing.set(false)
-                    on:keydown=move |event| match event.key().as_str() {
-                        // The button that has the focus then is not meant.
-                        "Enter" => { event.prevent_default(); commit(event_target_value(&event)) }
-                        "Escape" => { event.stop_propagation(); editing.set(false) }
-                        _ => {}
+                    on:keydown=move |event| {
+                        match event.key().as_str() {
+                            "Enter" => commit(event_target_value(&event)),
+                            "Escape" => event.stop_propagation(),
+                            _ => return,
+                        }
+                        editing.set(false);
+                        browser::focus_soon(NAME.to_owned());
                     }/>
             }
             .into_any()
         } else {
             view! {
-                <button class="plan-name" title="Rename the plan" data-testid=testid::PLAN_NAME on:click=move |_| editing.set(true)>
+                <button class="plan-name" id=NAME title="Rename the plan" data-testid=testid::PLAN_NAME on:click=move |_| editing.set(true)>
                     {move || { let name = name.get(); if name.is_empty() { "Unnamed plan".to_owned() } else { name } }}
                 </button>
             }

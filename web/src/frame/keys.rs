@@ -60,10 +60,6 @@ fn handle(event: &KeyboardEvent, store: Store) {
         open_help();
         return;
     }
-    if store.sheet.get_untracked() {
-        // It covers the view.
-        return;
-    }
     if let Some(view) = View::all().find(|view| view.key().as_deref() == Some(key.as_str())) {
         store.view.set(view);
     }

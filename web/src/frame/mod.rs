@@ -12,7 +12,7 @@ mod toast;
 mod why;
 
 pub use answer_line::{AnswerLine, VerdictMark, verdict_of};
-pub use focus::{keep_focus, lend_focus};
+pub use focus::lend_focus;
 pub use help::Help;
 pub use keys::listen_to_keys;
 pub use later::Later;

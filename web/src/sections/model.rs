@@ -70,7 +70,6 @@ pub fn ModelSection() -> impl IntoView {
                 let usual = start::example();
                 let others = before_own.try_update_value(Option::take).flatten();
                 (plan.cluster, plan.training) = others.unwrap_or((usual.cluster, usual.training));
-                store.notify("Cluster and training went with the model before; undo brings them back");
             }
         });
     };

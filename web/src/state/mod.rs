@@ -425,9 +425,6 @@ impl Store {
     /// Opens a section and moves to one of its fields.
     pub fn go_to_field(self, path: &str) {
         let Some(section) = paths::section_of(path) else { return };
-        if browser::narrow().is_some_and(|narrow| narrow.matches()) {
-            self.sheet.set(true);
-        }
         self.open_sections.update(|open| {
             let more = crate::sections::more_of(path);
             for part in std::iter::once(section).chain(more) {
@@ -438,7 +435,14 @@ impl Store {
         });
         let id = paths::element_id(path);
         // The section's body is there after this turn of the event loop.
-        gloo::timers::callback::Timeout::new(0, move || browser::focus(&id)).forget();
+        let go = move || {
+            // On a phone the inputs lie in a sheet.
+            if !browser::focus(&id) {
+                self.sheet.set(true);
+                browser::focus_soon(id);
+            }
+        };
+        gloo::timers::callback::Timeout::new(0, go).forget();
     }
 }
 

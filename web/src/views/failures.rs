@@ -10,6 +10,7 @@ use planner::reduced::failed_ranks;
 use planner::wire::Alternative;
 
 use super::failure_study::FailureStudy;
+use crate::browser;
 use crate::findings::FindingList;
 use crate::kit::{Column, Line, Lines, Table};
 use crate::state::{Store, store};
@@ -46,10 +47,13 @@ pub fn Failures(
     let findings = Signal::derive(move || store.findings_at(FIELD));
     view! {
         <div class="row">
-            <button data-testid=testid::FAILED_MARK disabled=move || !there()
+            <button id=testid::FAILED_MARK data-testid=testid::FAILED_MARK disabled=move || !there()
                 on:click=move |_| toggle(store, shown, selected.get_untracked())>{text}</button>
             <Show when=move || !failed().is_empty()>
-                <button data-testid=testid::FAILED_CLEAR on:click=move |_| change(store, Vec::clear)>
+                <button data-testid=testid::FAILED_CLEAR on:click=move |_| {
+                    browser::focus(testid::FAILED_MARK);
+                    change(store, Vec::clear);
+                }>
                     {move || format!("All {} failed GPUs work again", count())}
                 </button>
             </Show>

@@ -89,7 +89,7 @@ pub fn MemoryAdvice() -> impl IntoView {
         };
         Some(view! { {earlier}{margin}{none}{lists} }.into_any())
     };
-    view! { <section data-testid=testid::ADVICE tabindex="-1" aria-label="Advice">{lists}</section> }
+    view! { <section data-testid=testid::ADVICE id=testid::ADVICE tabindex="-1" aria-label="Advice">{lists}</section> }
 }
 
 const SAVES: Column = Column::new("Saves, GiB");
@@ -183,6 +183,8 @@ fn line(advice: Advice, takes: bool) -> Line {
     let (label, shown) = (format!("Apply: {}", advice.title), title.clone());
     let apply = Callback::new(move |()| {
         let held = if store.said_now().choose.is_some() { "; what was chosen is held" } else { "" };
+        // The row goes away.
+        browser::focus(testid::ADVICE);
         store.apply(&advice.changes);
         store.notify(format!("Changed: {}{held}", advice.title));
     });
