@@ -166,14 +166,6 @@ pub fn focus(id: &str) -> bool {
     element.is_none() || element == document().active_element()
 }
 
-/// Gives the part beside the view that the element with this id stands in a role.
-pub fn set_role(id: &str, role: &str) {
-    let element = document().get_element_by_id(id);
-    if let Some(part) = element.and_then(|element| element.closest("aside").ok().flatten()) {
-        let _ = part.set_attribute("role", role);
-    }
-}
-
 /// Moves the focus to the element with this id once it is there: after this turn of the event loop.
 pub fn focus_soon(id: String) {
     gloo::timers::callback::Timeout::new(0, move || _ = focus(&id)).forget();

@@ -21,9 +21,6 @@ pub fn verdict_of(answer: &Answer) -> Verdict {
     answer.memory.as_ref().map_or(Verdict::Invalid, |memory| memory.verdict)
 }
 
-/// What is said where no plan can be chosen.
-pub const NOTHING: &str = "No plan can be chosen";
-
 /// In place of a word where nobody knows what there is to fit into.
 const UNKNOWN: &str = "Not known whether it fits";
 
@@ -38,21 +35,17 @@ fn word(verdict: Verdict) -> (&'static str, &'static str) {
 
 /// The answer as a short sentence.
 pub fn in_words(answer: &Answer) -> String {
-    let Some(memory) = &answer.memory else {
-        let errors = answer.findings.iter().filter(|finding| finding.severity == Severity::Error);
-        return format!("{}, {}", word(Verdict::Invalid).0, count_of(errors.count()));
+    let errors = answer.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+    let (Some(memory), 0) = (&answer.memory, errors) else {
+        return format!("Invalid, {}", count_of(errors));
     };
-    let mut said = match memory.capacity_bytes {
-        Some(capacity) => {
-            let [peak, capacity] = [memory.peak_bytes, capacity].map(format::gib);
-            format!("{}, {peak} of {capacity} GiB", word(memory.verdict).0)
-        }
-        None => format!("{UNKNOWN}, {}", format::bytes(memory.peak_bytes)),
-    };
-    if let Some(time) = &answer.time {
-        said += &format!(", {} a step", format::seconds(time.step_seconds));
+    let step = answer.time.as_ref().map(|time| format!(", {} a step", format::seconds(time.step_seconds)));
+    let (word, step, peak) =
+        (word(memory.verdict).0, step.unwrap_or_default(), format::gib(memory.peak_bytes));
+    match memory.capacity_bytes {
+        Some(capacity) => format!("{word}, {peak} of {} GiB{step}", format::gib(capacity)),
+        None => format!("{UNKNOWN}{step}"),
     }
-    said
 }
 
 fn count_of(errors: usize) -> String {
@@ -121,7 +114,7 @@ pub fn AnswerLine() -> impl IntoView {
                     (true, _) => view! { <span class="answer-note">"Choosing the best plan"</span> }.into_any(),
                     (false, true) => view! {
                         <VerdictMark verdict=Verdict::Invalid hook=testid::ANSWER_VERDICT/>
-                        <span class="answer-note">{NOTHING}</span>
+                        <span class="answer-note">"No plan can be chosen"</span>
                     }
                     .into_any(),
                     (false, false) => view! {

@@ -77,7 +77,7 @@ pub fn WhyPanel() -> impl IntoView {
             }
         };
         Some(view! {
-            <aside class="why" aria-labelledby="why-title" data-testid=testid::WHY_PANEL>
+            <aside class="why" role="dialog" aria-labelledby="why-title" data-testid=testid::WHY_PANEL>
                 <div class="panel-head">
                     <h2 id="why-title">{title}</h2>
                     <button class="quiet" id="why-close" on:click=move |_| store.why.set(None)>

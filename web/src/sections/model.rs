@@ -1,11 +1,11 @@
 //! What is trained: a preset, or a config.json that is pasted or dropped.
 
-use std::mem::replace;
+use std::sync::Arc;
 
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::model::{Architecture, Attention, presets, untrained_elements};
-use planner::wire::{ClusterFile, ModelFile, Part, TrainingFile};
+use planner::wire::{ClusterFile, ModelFile, Part, PlanFile, TrainingFile};
 use web_sys::FileList;
 
 use super::Section;
@@ -40,7 +40,7 @@ pub fn ModelSection() -> impl IntoView {
         }
     });
     // What somebody had before a model brought a cluster and a training of its own: a model for GPUs brings it back.
-    let before_own = StoredValue::new(None::<(ClusterFile, TrainingFile)>);
+    let before_own = StoredValue::new(None::<Arc<PlanFile>>);
     let choose = move |id: String| {
         let Some(preset) = presets().iter().find(|preset| preset.id == id) else { return };
         store.edit(PRESET, |plan| {
@@ -49,27 +49,26 @@ pub fn ModelSection() -> impl IntoView {
             let is_own = before.is_some_and(|before| plan.cluster.gpu == before.gpu);
             plan.model = ModelFile { preset: Some(id), ..ModelFile::default() };
             if let Some(own) = &preset.plan {
-                let cluster = ClusterFile {
+                if !is_own {
+                    before_own.set_value(Some(store.said_now()));
+                }
+                plan.cluster = ClusterFile {
                     gpu: own.gpu.clone(),
                     nodes: Some(own.nodes),
                     gpus_per_node: Some(own.gpus_per_node),
                     ..ClusterFile::default()
                 };
-                let training = TrainingFile {
+                plan.training = TrainingFile {
                     seq_len: Some(own.seq_len),
                     global_batch_size: Some(own.global_batch_size),
                     ..TrainingFile::default()
                 };
-                let others = (replace(&mut plan.cluster, cluster), replace(&mut plan.training, training));
-                if !is_own {
-                    before_own.set_value(Some(others));
-                }
                 store.notify("Cluster and training are this model's own now; a model for GPUs, or undo, brings yours back");
             } else if is_own {
                 // What went with the model before goes with it.
-                let usual = start::example();
-                let others = before_own.try_update_value(Option::take).flatten();
-                (plan.cluster, plan.training) = others.unwrap_or((usual.cluster, usual.training));
+                let others = before_own.with_value(|before| before.as_deref().cloned());
+                let others = others.unwrap_or_else(start::example);
+                (plan.cluster, plan.training) = (others.cluster, others.training);
             }
         });
     };

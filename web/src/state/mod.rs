@@ -425,6 +425,7 @@ impl Store {
     /// Opens a section and moves to one of its fields.
     pub fn go_to_field(self, path: &str) {
         let Some(section) = paths::section_of(path) else { return };
+        self.sheet.set(true);
         self.open_sections.update(|open| {
             let more = crate::sections::more_of(path);
             for part in std::iter::once(section).chain(more) {
@@ -433,16 +434,8 @@ impl Store {
                 }
             }
         });
-        let id = paths::element_id(path);
         // The section's body is there after this turn of the event loop.
-        let go = move || {
-            // On a phone the inputs lie in a sheet.
-            if !browser::focus(&id) {
-                self.sheet.set(true);
-                browser::focus_soon(id);
-            }
-        };
-        gloo::timers::callback::Timeout::new(0, go).forget();
+        browser::focus_soon(paths::element_id(path));
     }
 }
 

@@ -130,7 +130,8 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
     let lines = Signal::derive(move || {
         let percent = |line: Line, share: f64| line.number(share, format!("{:.2} %", share * 100.0));
         let line = |point: &StudyPoint| {
-            let line = percent(Line::new().exact(point.gpus).exact(point.domain), point.rate);
+            let line =
+                percent(Line::new().exact(point.gpus).exact(point.domain).exact(point.draws), point.rate);
             let line = losses(point).into_iter().fold(percent(line, point.whole_domains()), percent);
             let energy = point.expected.boosted_energy - 1.0;
             let line = line.number(energy, format!("{:+.2} %", energy * 100.0));
@@ -138,25 +139,17 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
                 line.number(spares, format!("{spares:.1} ({:.1} %)", point.idle(spares) * 100.0))
             })
         };
-        let heads = ["GPUs", "Group", "Down", "Whole groups"].into_iter();
+        let heads = ["GPUs", "Group", "Draws", "Down", "Whole groups"].into_iter();
         let heads = heads.chain(LEGEND.iter().map(|(_, name)| *name));
         let heads =
             heads.chain(["Energy, boosted", "Spares, dropped", "Spares, nonuniform", "Spares, boosted"]);
         let columns: Vec<Column> = heads.map(Column::new).collect();
         points.with(|points| Lines::of(columns, points.iter().map(line).collect()))
     });
-    let caption = move || {
-        // A large cluster gets fewer than were asked for, and so may some points of a curve.
-        let drawn = points.with(|points| {
-            let draws = points.iter().map(|point| point.draws);
-            let (least, most) = (draws.clone().min().unwrap_or_default(), draws.max().unwrap_or_default());
-            if least < most { format!("{least} to {most}") } else { most.to_string() }
-        });
-        format!(
-            "Expected loss of what a step does, not counting that it may take longer, which is counted above for GPUs that have failed; means of {drawn} draws with seed {SEED}, the same for all curves; a large cluster gets fewer. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it"
-        )
-    };
-    let table = Table::new("Failure study", testid::STUDY_TABLE).caption(Signal::derive(caption)).over(lines);
+    let caption = format!(
+        "Expected loss of what a step does, not counting that it may take longer, which is counted above for GPUs that have failed; means over draws with seed {SEED}, the same for all curves; a large cluster gets fewer than were asked for. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it"
+    );
+    let table = Table::new("Failure study", testid::STUDY_TABLE).caption(caption).over(lines);
     view! {
         <label>"Against "
             <select data-testid=testid::STUDY_AGAINST

@@ -119,7 +119,7 @@ fn Alternatives() -> impl IntoView {
             );
             let line = |other: Alternative| {
                 Line::new()
-                    .head(other.name.replacen('_', ", ", 1).replace("megatron_lm", "Megatron-LM"))
+                    .head(other.name.replace("_megatron_lm", ", Megatron-LM").replace('_', ", "))
                     .number(other.loss, format!("{:.2} %", other.loss * 100.0))
                     .text(other.note)
             };
