@@ -78,7 +78,7 @@ pub fn App() -> impl IntoView {
         </div>
         <button class="sheet-open" data-testid=testid::SHEET_OPEN on:click=move |_| store.sheet.set(true)>"Edit the plan"</button>
         <WhyPanel/>
-        <Later><Help/></Later>
+        <Help/>
         <Toast/>
     }
 }

@@ -261,19 +261,14 @@ fn PlanName() -> impl IntoView {
         }
         editing.set(false);
     };
+    let select = |event: web_sys::FocusEvent| event_target::<web_sys::HtmlInputElement>(&event).select();
     move || {
         if editing.get() {
-            let box_ref = NodeRef::<leptos::html::Input>::new();
-            Effect::new(move |_| {
-                if let Some(input) = box_ref.get() {
-                    let _ = input.focus();
-                    input.select();
-                }
-            });
             view! {
-                <input class="plan-name" type="text" maxlength="120" aria-label="Name of the plan" node_ref=box_ref
+                <input class="plan-name" type="text" maxlength="120" aria-label="Name of the plan" id=NAME
                     data-testid=testid::PLAN_NAME value=name.get_untracked()
                     on:change=move |event| commit(event_target_value(&event))
+                    on:focus=select
                     on:blur=move |_| editing.set(false)
                     on:keydown=move |event| {
                         match event.key().as_str() {
@@ -288,7 +283,10 @@ fn PlanName() -> impl IntoView {
             .into_any()
         } else {
             view! {
-                <button class="plan-name" id=NAME title="Rename the plan" data-testid=testid::PLAN_NAME on:click=move |_| editing.set(true)>
+                <button class="plan-name" id=NAME title="Rename the plan" data-testid=testid::PLAN_NAME on:click=move |_| {
+                    editing.set(true);
+                    browser::focus_soon(NAME.to_owned());
+                }>
                     {move || { let name = name.get(); if name.is_empty() { "Unnamed plan".to_owned() } else { name } }}
                 </button>
             }

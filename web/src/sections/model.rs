@@ -63,7 +63,7 @@ pub fn ModelSection() -> impl IntoView {
                     global_batch_size: Some(own.global_batch_size),
                     ..TrainingFile::default()
                 };
-                store.notify("Cluster and training are this model's own now; a model for GPUs, or undo, brings yours back");
+                store.notify("Cluster and training are this model's now; undo brings yours back");
             } else if is_own {
                 // What went with the model before goes with it.
                 let others = before_own.with_value(|before| before.as_deref().cloned());

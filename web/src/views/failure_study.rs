@@ -147,7 +147,7 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
         points.with(|points| Lines::of(columns, points.iter().map(line).collect()))
     });
     let caption = format!(
-        "Expected loss of what a step does, not counting that it may take longer, which is counted above for GPUs that have failed; means over draws with seed {SEED}, the same for all curves; a large cluster gets fewer than were asked for. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it"
+        "Expected loss of what a step does, not counting that it may take longer, which is counted above for GPUs that have failed; means over draws with seed {SEED}, the same for all curves. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it"
     );
     let table = Table::new("Failure study", testid::STUDY_TABLE).caption(caption).over(lines);
     view! {

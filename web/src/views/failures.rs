@@ -119,7 +119,10 @@ fn Alternatives() -> impl IntoView {
             );
             let line = |other: Alternative| {
                 Line::new()
-                    .head(other.name.replace("_megatron_lm", ", Megatron-LM").replace('_', ", "))
+                    .head(match other.name.as_str() {
+                        "nonuniform_megatron_lm" => "nonuniform, Megatron-LM".to_owned(),
+                        name => name.replace('_', ", "),
+                    })
                     .number(other.loss, format!("{:.2} %", other.loss * 100.0))
                     .text(other.note)
             };

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use leptos::html::Button;
 use leptos::prelude::*;
 use planner::run::RankRecord;
 use planner::wire::{RunState, RunSummary};
 
 use super::going_on::goes_on_with;
 use super::recovered::sentence;
-use crate::browser;
+use crate::frame::lend_focus;
 use crate::hub::{Hub, hub};
 use crate::testid;
 
@@ -103,19 +102,8 @@ impl Marking {
 /// Asks for a word before a rank's process is killed.
 #[component]
 pub fn ConfirmDead(marking: Marking) -> impl IntoView {
-    let cancel = NodeRef::<Button>::new();
     // The keyboard goes on where the question stands, at the answer that does nothing, and then where it was.
-    let before = StoredValue::new_local(None::<web_sys::HtmlElement>);
-    Effect::new(move |_| {
-        if marking.asked.with(Option::is_some) {
-            if let Some(button) = cancel.get() {
-                before.set_value(browser::focused());
-                let _ = button.focus();
-            }
-        } else if let Some(element) = before.try_update_value(Option::take).flatten() {
-            let _ = element.focus();
-        }
-    });
+    lend_focus(Signal::derive(move || marking.asked.with(Option::is_some)), "stays-alive");
     let close = move || marking.asked.set(None);
     move || {
         marking.asked.get().map(|rank| {
@@ -124,7 +112,7 @@ pub fn ConfirmDead(marking: Marking) -> impl IntoView {
                     on:keydown=move |event| if event.key() == "Escape" { close() }>
                     <p>{format!("Kill the process of rank {rank}, as if its GPU had failed?")}" "{move || marking.then()}</p>
                     <div class="row">
-                        <button node_ref=cancel on:click=move |_| close()>"Cancel"</button>
+                        <button id="stays-alive" on:click=move |_| close()>"Cancel"</button>
                         <button class="danger" data-testid=testid::MARK_DEAD_NOW on:click=move |_| marking.end(rank)>"Kill it"</button>
                     </div>
                 </div>
