@@ -156,6 +156,39 @@ mod tests {
         }
     }
 
+    /// Whatever a step waits for, more tokens in it take no less time: what they compute behind the host's launches hides no more of an
+    /// exchange than the launches did.
+    #[test]
+    fn more_tokens_never_make_a_step_shorter() {
+        let mut waits = 0;
+        for (preset, gpu, nodes, layout, framework) in [
+            ("kimi-linear-48b-a3b", "b200", 64, json!({"ep": 8}), "megatron-lm"),
+            ("nemotron-3-nano", "h100-sxm", 32, json!({}), "megatron-lm"),
+            ("gpt-oss-120b", "gb200", 32, json!({"tp": 2, "ep": 8}), "megatron-lm"),
+            ("llama-4-maverick", "h100-sxm", 8, json!({"tp": 8, "ep": 16}), "nemo"),
+            ("qwen3-235b-a22b", "b200", 32, json!({"tp": 2, "pp": 4, "ep": 16}), "bridge"),
+            ("llama-3-8b", "h20", 8, json!({"tp": 2, "pp": 2, "vpp": 2}), "bridge"),
+        ] {
+            for dtype in ["bf16", "fp8_current"] {
+                let mut before: f64 = 0.0;
+                for seq_len in [512, 1024, 2048, 4096, 8192] {
+                    let mut file = file(preset, nodes, &layout, &json!({"seq_len": seq_len, "dtype": dtype}));
+                    file["cluster"] = json!({"gpu": gpu, "nodes": nodes, "gpus_per_node": 8});
+                    file["software"] = json!({"framework": framework});
+                    file["training"]["global_batch_size"] = json!(nodes * 8);
+                    let TimeAnswer { step_seconds, breakdown, .. } = time(&file);
+                    assert!(
+                        step_seconds >= 0.999 * before,
+                        "{preset} {dtype} {seq_len}: {step_seconds} {before}"
+                    );
+                    before = step_seconds;
+                    waits += usize::from(breakdown.host.min(breakdown.data_parallel) > 0.05 * step_seconds);
+                }
+            }
+        }
+        assert!(waits > 5, "{waits}");
+    }
+
     /// The setup of a plan of 2,048 GPUs, and its machine.
     fn large(software: &Value) -> (crate::time::setup::Setup, Machine) {
         let mut file = file("llama-3-8b", 256, &json!({"tp": 2}), &json!({}));

@@ -145,14 +145,16 @@ impl Longest {
     pub(super) fn from_stage(stage: &StageTime, sum: f64) -> Longest {
         let StageTime { time, head, host, seconds } = *stage;
         let work = time.forward + time.backward + head.forward + head.backward;
-        // What waits for the host lies on both passes alike, and others go on beside it as beside computing.
-        let slower = seconds / (seconds - host).max(1e-12);
+        // What waits for the host is hidden behind as what computes is. A third of the launches are the forward's, and what is computed again
+        // is launched again.
+        let again = time.again.total() / time.forward.total().max(1e-12);
+        let forward = host / (3.0 + again);
         Longest {
             first: work + time.again.times(-1.0),
             again: time.again.total(),
             host,
-            forward: slower * (time.forward.total() + head.forward.total()),
-            backward: slower * (time.backward.total() + head.backward.total()),
+            forward: time.forward.total() + head.forward.total() + forward,
+            backward: time.backward.total() + head.backward.total() + host - forward,
             weights: (time.weights + head.weights) / seconds.max(1e-12),
             seconds,
             sum,

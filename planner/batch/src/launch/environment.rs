@@ -29,7 +29,7 @@ pub fn of_task(writer: &Writer<'_>) -> Variables {
     all
 }
 
-/// What torch's allocator is told: Megatron Bridge's torchrun launcher has segments grow, others have it where the plan says so.
+/// What torch's allocator is told: under torchrun segments grow, as Megatron Bridge's launcher has it, and elsewhere where the plan says so.
 pub fn of_allocator(writer: &Writer<'_>) -> Variables {
     let mut all = Variables::new();
     let plan = writer.plan;
