@@ -42,7 +42,7 @@ async fn a_runs_pipeline_lies_over_the_plan_and_calibrates_its_seconds() -> Resu
     browser.click("tab-timeline").await?;
     browser.number_when("timeline", "data-actions", SOON, |drawn| drawn == 2.0 * actions).await?;
     browser.selected("[data-testid=timeline][data-measured=true]").await?;
-    let title = browser.script("return document.querySelector('.panel-head h2').textContent").await?;
+    let title = browser.script("return document.querySelector('main .view-head h3').textContent").await?;
     ensure!(title.as_str().is_some_and(|title| title.contains("predicted is off by")), "{title}");
     browser.screenshot("timeline-with-its-run").await?;
     browser.click("timeline-run").await?;
