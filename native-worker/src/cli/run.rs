@@ -204,7 +204,7 @@ fn beside(measured: &MeasuredRun, predicted: &Compared) -> String {
             (text::seconds(measured), predicted)
         };
         let (exposed, of_exposed) = beside(exposed_seconds, predicted.exposed_communication_seconds);
-        let (hidden, of_hidden) = beside(hidden_seconds, predicted.hidden_communication_seconds);
+        let (hidden, of_hidden) = beside(hidden_seconds, predicted.parts.map(|parts| parts.hidden_seconds));
         format!(", its collectives {exposed} s exposed{of_exposed} and {hidden} s hidden{of_hidden}")
     });
     let communication = communication.unwrap_or_default();

@@ -26,8 +26,6 @@ pub struct Compared {
     /// Seconds of a step that ranks' collectives are predicted to take while nothing is computed beside them; none where a step's time
     /// is not known.
     pub exposed_communication_seconds: Option<f64>,
-    /// Seconds of collectives that are predicted to go on beside computing; none where a step's time is not known.
-    pub hidden_communication_seconds: Option<f64>,
     /// Where a step's time is predicted to go; none where it is not known.
     pub parts: Option<StepParts>,
     /// Whether they fit on the plan's GPU.
@@ -56,7 +54,6 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
         step_seconds: time.as_ref().map(|time| time.step_seconds),
         interval_seconds: time.as_ref().map(|time| time.interval_seconds),
         exposed_communication_seconds: time.as_ref().map(|time| time.breakdown.exposed_communication()),
-        hidden_communication_seconds: time.as_ref().map(|time| time.hidden_communication),
         parts: time.as_ref().map(StepParts::predicted),
         verdict: memory.as_ref().map(|memory| memory.verdict),
         not_followed: warnings.map(|finding| finding.message.clone()).collect(),

@@ -327,7 +327,7 @@ fn errors_are_told_from_those_that_read_alike() {
         check(log, cause);
     }
     // A cache that a library does without.
-    let cache = "WARNING:matplotlib: mkdir -p failed for path /root/.config/matplotlib: [Errno 30] Read-only file system: '/root/.config'\n";
+    let cache = "WARNING:matplotlib: mkdir -p failed for path /home/user/.config/matplotlib: [Errno 30] Read-only file system: '/home/user/.config'\n";
     check(cache, "");
     check(&format!("{cache}{KEY}"), "python-exception");
 }

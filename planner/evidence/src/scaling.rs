@@ -49,9 +49,10 @@ mod tests {
         // As typed 15 of the 16 rows of the 15B model are within 5 %; 175B ran under NeMo 1, with what no recipe has.
         let typed =
             scored.iter().find(|one| one.split == "as typed" && one.quantity == "step_seconds").unwrap();
-        let far = typed.worst.iter().filter(|worst| worst.error.abs() >= 0.05);
-        let far: Vec<_> = far.filter(|worst| !worst.row.starts_with("gpt-3-175b")).collect();
-        assert!(far.len() <= 1, "{far:#?}");
+        let others: Vec<_> =
+            typed.worst.iter().filter(|worst| !worst.row.starts_with("gpt-3-175b")).collect();
+        assert!(others.iter().all(|worst| worst.error.abs() < 0.055), "{others:#?}");
+        assert!(others.iter().filter(|worst| worst.error.abs() >= 0.05).count() <= 1, "{others:#?}");
         assert!(typed.median_abs_err < 0.045 && typed.p90_abs_err < 0.08, "{typed:#?}");
     }
 }

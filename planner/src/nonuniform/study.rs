@@ -10,6 +10,7 @@ use super::planned::{carries_experts, has_whole_blocks};
 use crate::plan::Plan;
 use crate::reduced::{Failures, Gathered, allowed_degrees, degree_limits, gathered};
 use crate::shard::padded_vocabulary;
+use crate::units::greatest_common_divisor;
 
 /// What a cluster looks like to the study.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -235,7 +236,8 @@ impl Study {
         let layout = &plan.layout;
         // What is left must be whole expert groups, too: Megatron-Core splits all ranks of a stage by both grids.
         let (replica, experts) = (layout.tp * layout.cp, layout.ep.saturating_mul(layout.etp).max(1));
-        let sharing_experts = (experts / common(replica, experts)).clamp(1, layout.dp.max(1));
+        let sharing_experts =
+            (experts / greatest_common_divisor(replica, experts)).clamp(1, layout.dp.max(1));
         Study {
             domain: layout.tp,
             domains_per_replica: layout.cp * layout.pp * sharing_experts,
@@ -278,11 +280,6 @@ impl Study {
         let replicas = (gpus / domain.saturating_mul(per)).max(1);
         Study { domain, domains_per_replica: per, replicas, allowed, ..self.clone() }
     }
-}
-
-/// The greatest number that divides both.
-fn common(one: u64, other: u64) -> u64 {
-    if other == 0 { one } else { common(other, one % other) }
 }
 
 /// One point: means over `draws` draws. The same seed gives the same figures on every platform.

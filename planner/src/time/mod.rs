@@ -21,6 +21,7 @@ mod gemm;
 mod goodput;
 mod head;
 mod host_copies;
+mod launches;
 mod layer;
 mod links;
 mod machine;

@@ -145,8 +145,8 @@ impl Longest {
     pub(super) fn from_stage(stage: &StageTime, sum: f64) -> Longest {
         let StageTime { time, head, host, seconds } = *stage;
         let work = time.forward + time.backward + head.forward + head.backward;
-        // What waits for the host is hidden behind as what computes is. A third of the launches are the forward's, and what is computed again
-        // is launched again.
+        // Exchanges hide behind waits for the host as behind computing. A third of its launches are the forward's, and what is computed
+        // again is launched again.
         let again = time.again.total() / time.forward.total().max(1e-12);
         let forward = host / (3.0 + again);
         Longest {

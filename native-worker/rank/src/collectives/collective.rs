@@ -46,9 +46,9 @@ impl Name {
         Name::ReduceEach,
     ];
 
-    /// Whether it is a message of a pipeline, whose time on a device holds what it waits for.
-    pub const fn is_message(self) -> bool {
-        matches!(self, Name::Send | Name::Receive | Name::Exchange)
+    /// The phase of a step that its seconds are.
+    pub fn phase(self) -> String {
+        format!("comm.{}", self.name())
     }
 
     /// In words.

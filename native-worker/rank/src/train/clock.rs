@@ -149,7 +149,7 @@ impl<'a> Clock<'a> {
         for (kind, seconds) in world.take_seconds() {
             hosts += seconds;
             // The host does nothing else meanwhile.
-            self.communication.exposed_seconds += collectives_own(&kind, seconds);
+            self.communication.exposed_seconds += if is_collective(&kind) { seconds } else { 0.0 };
             *self.measured.phases.entry(kind).or_default() += seconds;
         }
         match (self.marks, start) {
@@ -158,7 +158,7 @@ impl<'a> Clock<'a> {
                 let (beside, work): (Vec<Work>, Vec<Work>) =
                     world.take_work().into_iter().partition(|work| work.beside);
                 // Messages of a pipeline hold what they wait for.
-                let collectives = beside.into_iter().filter(|work| !work.name.is_message());
+                let collectives = beside.into_iter().filter(|work| is_collective(&work.name.phase()));
                 collectives.for_each(|work| marks.beside.borrow_mut().add(work.span));
                 let given = Given { phase: phase.to_owned(), start, end, work, hosts };
                 marks.given.borrow_mut().push_back(given);
@@ -178,8 +178,8 @@ impl<'a> Clock<'a> {
     fn of_work(&mut self, work: &[Work]) -> f64 {
         let mut all = 0.0;
         for Work { name, span, .. } in work {
-            let (seconds, phase) = (span.seconds(), format!("comm.{}", name.name()));
-            self.communication.exposed_seconds += collectives_own(&phase, seconds);
+            let (seconds, phase) = (span.seconds(), name.phase());
+            self.communication.exposed_seconds += if is_collective(&phase) { seconds } else { 0.0 };
             *self.measured.phases.entry(phase).or_default() += seconds;
             all += seconds;
         }
@@ -228,9 +228,9 @@ impl<'a> Clock<'a> {
     }
 }
 
-/// Seconds of a phase as far as collectives take them.
-fn collectives_own(phase: &str, seconds: f64) -> f64 {
-    if PhaseKind::of(phase) == PhaseKind::Communication { seconds } else { 0.0 }
+/// Whether a phase is one of collectives.
+fn is_collective(phase: &str) -> bool {
+    PhaseKind::of(phase) == PhaseKind::Communication
 }
 
 /// What a stage did, before it is read when.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::frame::CACHES;
 use super::payload::Payload;
 use super::writer::Writer;
+use crate::lint::sets;
 use crate::shell;
 use planner::finding::Finding;
 
@@ -43,14 +44,12 @@ pub(super) fn check(writer: &mut Writer<'_>, script: &str) {
     };
     let sites: BTreeSet<String> =
         site.env.keys().filter_map(exported).chain(site.prologue.iter().cloned()).collect();
-    let mut own = BTreeSet::new();
-    for line in script.lines().filter(|line| !sites.contains(*line)) {
-        assigned(line, &mut own);
-    }
+    let lines: Vec<&str> = script.lines().filter(|line| !sites.contains(*line)).collect();
+    let own = sets(lines.join("\n").as_bytes());
     for name in site.env.keys().filter(|name| shell::is_variable(name)) {
         let others =
             OF_SHELLS.contains(&name.as_str()) || OF_SLURM.iter().any(|begins| name.starts_with(begins));
-        if others || (own.contains(name.as_str()) && !CACHES.contains(&name.as_str())) {
+        if others || (own(name) && !CACHES.contains(&name.as_str())) {
             let why = match others {
                 true => {
                     "names a variable of Slurm or of the shell, without whose own value the script does something else; change it in prologue, \
@@ -61,54 +60,6 @@ pub(super) fn check(writer: &mut Writer<'_>, script: &str) {
                 }
             };
             writer.refuse("env", name, why);
-        }
-    }
-}
-
-/// Adds the names of variables that a line of a script gives values to.
-fn assigned<'a>(line: &'a str, names: &mut BTreeSet<&'a str>) {
-    line.split(';').for_each(|command| assigned_by(command, names));
-}
-
-fn assigned_by<'a>(command: &'a str, names: &mut BTreeSet<&'a str>) {
-    let begins = |word: &&str| matches!(*word, "while" | "if" | "then" | "do" | "&&");
-    let mut words = command.split_whitespace().skip_while(begins).peekable();
-    let name =
-        |word: &'a str| word.split_once('=').map(|(name, _)| name).filter(|name| shell::is_variable(name));
-    match words.peek().copied() {
-        Some("export" | "readonly" | "local" | "declare") => {
-            let named = words.skip(1).map(|word| name(word).unwrap_or(word));
-            names.extend(named.filter(|word| shell::is_variable(word)));
-        }
-        Some("read") => names.extend(words.skip(1).filter(|word| shell::is_variable(word))),
-        Some("for") => names.extend(words.nth(1).filter(|word| shell::is_variable(word))),
-        _ => names.extend(words.map_while(name)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_lines_give_values_to() {
-        for (line, expected) in [
-            ("RUN_DIR=\"$SHARED_DIR/runs\"", &["RUN_DIR"][..]),
-            ("  export A=1 B=\"$C\"", &["A", "B"]),
-            ("export MASTER_ADDR MASTER_PORT", &["MASTER_ADDR", "MASTER_PORT"]),
-            ("for note in a b; do", &["note"]),
-            ("while read -r line; do", &["line"]),
-            ("if true; then A=1; fi", &["A"]),
-            ("read -r first second", &["first", "second"]),
-            ("IFS=: LANG=C sort x", &["IFS", "LANG"]),
-            ("echo A=1", &[]),
-            ("{\"a\"=1}", &[]),
-            ("--x=1", &[]),
-            ("", &[]),
-        ] {
-            let mut found = BTreeSet::new();
-            assigned(line, &mut found);
-            assert_eq!(found.into_iter().collect::<Vec<_>>(), expected, "{line}");
         }
     }
 }

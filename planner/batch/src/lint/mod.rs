@@ -136,12 +136,7 @@ pub struct Commands {
 
 /// Reads what a script calls: of branches those that it takes, where the script itself decides that, and else all.
 pub fn commands(script: &[u8]) -> Commands {
-    let source = beginning(script);
-    let plain = plain(&source);
-    let text = text::Text::script(&plain);
-    let (parsed, _) = parse::parse(&text);
-    let job = directives::read(&plain, &parsed.documents(), &mut notes::Notes::new(&source));
-    let facts = walk::follow(&parsed, &text, &job);
+    let (facts, job) = walked(script, walk::follow);
     let word = |field: &walk::Field| field.text.shown_with(|name| job.slurm_number(name));
     let words = |call: &facts::Call| call.fields.iter().map(word).collect();
     Commands {
@@ -152,6 +147,23 @@ pub fn commands(script: &[u8]) -> Commands {
         unset: facts.unset.into_iter().collect(),
         open: facts.open.into_iter().collect(),
     }
+}
+
+/// Whether a script, or what its tasks execute, gives a variable a value on any of its branches; by the variable's name.
+pub(crate) fn sets(script: &[u8]) -> impl Fn(&str) -> bool + use<> {
+    let (facts, _) = walked(script, walk::walk);
+    move |name| facts.sets(name)
+}
+
+type Walk = fn(&syntax::Script, &text::Text, &job::Job) -> facts::Facts;
+
+fn walked(script: &[u8], walk: Walk) -> (facts::Facts, job::Job) {
+    let source = beginning(script);
+    let plain = plain(&source);
+    let text = text::Text::script(&plain);
+    let (parsed, _) = parse::parse(&text);
+    let job = directives::read(&plain, &parsed.documents(), &mut notes::Notes::new(&source));
+    (walk(&parsed, &text, &job), job)
 }
 
 fn beginning(script: &[u8]) -> Cow<'_, str> {

@@ -7,7 +7,7 @@ use crate::settings::OptimizerKind;
 use crate::shard::low_precision::{LowPrecisionWeights, keeps_quantised, quantised_bytes};
 use crate::shard::state::state_types;
 use crate::shard::{BufferShard, StateShard};
-use crate::units::Dtype;
+use crate::units::{Dtype, greatest_common_divisor};
 use crate::wire::RankRole;
 
 /// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
@@ -68,11 +68,7 @@ fn allocated(plan: &Plan, group: GroupKind, padded: u64, exact: u64) -> u64 {
 }
 
 fn lcm(a: u64, b: u64) -> u64 {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x % y);
-    }
-    a / x * b
+    a / greatest_common_divisor(a, b) * b
 }
 
 /// Gradients of a slice of so many elements: a core of nonuniform tensor parallelism has room, behind each slice that

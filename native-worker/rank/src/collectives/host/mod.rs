@@ -368,7 +368,7 @@ impl Collectives for HostCollectives {
 
     fn take_seconds(&self) -> BTreeMap<String, f64> {
         let seconds = self.seconds.take();
-        let names = Name::ALL.iter().map(|name| format!("comm.{}", name.name())).chain([WAITING.to_owned()]);
+        let names = Name::ALL.iter().map(|name| name.phase()).chain([WAITING.to_owned()]);
         names.zip(seconds).filter(|&(_, seconds)| seconds > 0.0).collect()
     }
 
