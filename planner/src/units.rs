@@ -225,11 +225,6 @@ pub fn tokens_per_second(tokens: f64, seconds: f64) -> Option<f64> {
     (tokens > 0.0 && seconds > 0.0).then(|| tokens / seconds)
 }
 
-/// The greatest number that divides both; the other where one is 0.
-pub(crate) fn greatest_common_divisor(one: u64, other: u64) -> u64 {
-    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Bytes, group_digits, median, thousands, tokens_per_second};

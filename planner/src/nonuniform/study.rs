@@ -9,8 +9,7 @@ use super::boost::Boost;
 use super::planned::{carries_experts, has_whole_blocks};
 use crate::plan::Plan;
 use crate::reduced::{Failures, Gathered, allowed_degrees, degree_limits, gathered};
-use crate::shard::padded_vocabulary;
-use crate::units::greatest_common_divisor;
+use crate::shard::{greatest_common_divisor, padded_vocabulary};
 
 /// What a cluster looks like to the study.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
