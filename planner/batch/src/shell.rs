@@ -15,10 +15,14 @@ pub(crate) fn is_directive_value(value: &str) -> bool {
         && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._/@:+,=%-".contains(&byte))
 }
 
-/// Whether `value` is a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
+/// Whether `value` is a time limit, M, M:S, H:M:S, D-H, D-H:M or D-H:M:S, or says that there is none.
 pub(crate) fn is_time_limit(value: &str) -> bool {
     let is_number =
         |part: &str| (1..=6).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    // No limit.
+    if value == "-1" || ["UNLIMITED", "INFINITE"].iter().any(|word| word.eq_ignore_ascii_case(value)) {
+        return true;
+    }
     let (days, clock) = match value.split_once('-') {
         Some((days, clock)) => (Some(days), clock),
         None => (None, value),
@@ -149,7 +153,7 @@ mod tests {
 
     #[test]
     fn time_limits() {
-        for good in ["30", "30:00", "00:30:00", "1-12", "1-12:30", "1-12:30:00"] {
+        for good in ["30", "30:00", "00:30:00", "1-12", "1-12:30", "1-12:30:00", "UNLIMITED", "infinite", "-1"] {
             assert!(is_time_limit(good), "{good}");
         }
         for bad in ["", "1h", "1:2:3:4", "-5", "1-", "00:30:00 ", "1--2", "1-2-3", "99999999"] {
@@ -160,7 +164,9 @@ mod tests {
         {
             assert_eq!(limit_seconds(text), Some(seconds), "{text}");
         }
-        assert_eq!(limit_seconds("soon"), None);
+        for none in ["soon", "UNLIMITED", "infinite", "-1"] {
+            assert_eq!(limit_seconds(none), None, "{none}");
+        }
     }
 
     #[test]

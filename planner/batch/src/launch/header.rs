@@ -214,7 +214,7 @@ impl Writer<'_> {
         if shell::is_time_limit(&time) {
             return time;
         }
-        self.refuse("time", &time, "is not a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S");
+        self.refuse("time", &time, "is not a time limit: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S or UNLIMITED");
         "<TIME>".to_owned()
     }
 

@@ -13,6 +13,10 @@ pub(super) enum Form {
     Nodes,
     /// A number with a unit or without.
     Memory,
+    /// `NAME[:TYPE][:COUNT]`, some between commas.
+    Gres,
+    /// `[TYPE:]COUNT`, some between commas.
+    Gpus,
     /// One of these.
     Word(&'static [&'static str]),
     /// Some of these, between commas.
@@ -53,6 +57,11 @@ const FORMS: &[(&str, Form)] = &[
     ("mem-per-cpu", Form::Memory),
     ("mem-per-gpu", Form::Memory),
     ("tmp", Form::Memory),
+    ("gres", Form::Gres),
+    ("gpus", Form::Gpus),
+    ("gpus-per-node", Form::Gpus),
+    ("gpus-per-task", Form::Gpus),
+    ("gpus-per-socket", Form::Gpus),
     (
         "mail-type",
         Form::Among(&[
@@ -126,6 +135,8 @@ impl Form {
                 let unit = rest.strip_suffix('b').filter(|unit| !unit.is_empty()).unwrap_or(rest);
                 has_number && matches!(unit, "" | "k" | "m" | "g" | "t" | "p")
             }
+            Form::Gres => matches!(lower.as_str(), "none" | "help") || are_alike(value, resource),
+            Form::Gpus => are_alike(value, gpus),
             Form::Word(words) => is_one_of(words, value),
             Form::Words(words) => value.split(',').all(|word| is_one_of(words, word)),
             Form::Among(words) => value.split(',').any(|word| is_one_of(words, word)),
@@ -157,6 +168,8 @@ impl Form {
             Form::Memory => {
                 format!("write a whole number with K, M, G or T, as in --{name}=64G; --mem=0 is all that a node has")
             }
+            Form::Gres => "write NAME:COUNT or NAME:TYPE:COUNT, as in --gres=gpu:8 or --gres=gpu:h100:8".to_owned(),
+            Form::Gpus => format!("write COUNT or TYPE:COUNT, as in --{name}=8 or --{name}=h100:8"),
             Form::Word(words) | Form::Begins(words) => format!("take one of {}", words.join(", ")),
             Form::Words(words) | Form::Among(words) => format!("take some of {}, with commas between", words.join(", ")),
             Form::Distribution => {
@@ -191,6 +204,24 @@ impl Form {
                 value.split(',').map(word).collect::<Option<Vec<_>>>().map(|words| words.join(","))
             }
             Form::Memory => memory(value),
+            Form::Gres => {
+                let part = |part: &str| {
+                    let part = part.trim().replace('=', ":");
+                    let (name, rest) = part.split_once(':').unwrap_or((&part, ""));
+                    let name = if name.eq_ignore_ascii_case("gpus") { "gpu" } else { name };
+                    // A number, or a kind of GPU, alone.
+                    let is_number = whole(name).is_some();
+                    let rest = if is_number && rest.is_empty() { name } else { rest };
+                    let name = if is_number { "gpu" } else { name };
+                    let colon = if rest.is_empty() { "" } else { ":" };
+                    format!("{}{colon}{rest}", name.to_ascii_lowercase())
+                };
+                Some(value.split(',').map(part).collect::<Vec<_>>().join(","))
+            }
+            Form::Gpus => {
+                let bare = value.strip_prefix("gpu:").unwrap_or(value).trim_start_matches(':');
+                Some(bare.replace('=', ":"))
+            }
             _ => None,
         }
     }
@@ -229,6 +260,50 @@ fn whole(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     let is_number = (1..=10).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| is_number)
+}
+
+/// Whether all parts of a list are read, and either all or none of those of one name have a type.
+fn are_alike(value: &str, read: impl Fn(&str) -> Option<(&str, bool)>) -> bool {
+    let parts: Option<Vec<_>> = value.split(',').map(read).collect();
+    parts.is_some_and(|parts| {
+        parts.iter().all(|(name, typed)| parts.iter().all(|(other, its)| other != name || its == typed))
+    })
+}
+
+/// The name of a generic resource, and whether a type is said.
+fn resource(part: &str) -> Option<(&str, bool)> {
+    let part = part.split('(').next().unwrap_or(part);
+    let part = part.strip_prefix("gres/").or_else(|| part.strip_prefix("gres:")).unwrap_or(part);
+    let (name, rest) = part.split_once(':').map_or((part, None), |(name, rest)| (name, Some(rest)));
+    let is_name = name.starts_with(|next: char| next.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+        && !name.eq_ignore_ascii_case("gpus")
+        && (name == "gpu" || !name.eq_ignore_ascii_case("gpu"));
+    let typed = rest.map_or(Some(false), |rest| kind_and_count(rest));
+    typed.filter(|_| is_name).map(|typed| (name, typed))
+}
+
+fn gpus(part: &str) -> Option<(&str, bool)> {
+    kind_and_count(part.strip_prefix("gpu:").filter(|rest| !rest.contains(':')).unwrap_or(part))
+        .map(|typed| ("gpu", typed))
+}
+
+/// Whether `COUNT`, `TYPE` or `TYPE:COUNT` says a type; none where it is none of these, or a count that sbatch takes for a type of
+/// which there is one: `8x`, `1.5`, `h100=8`.
+fn kind_and_count(text: &str) -> Option<bool> {
+    let is_count = |text: &str| {
+        let digits = text.strip_suffix(['k', 'm', 'g', 't', 'p', 'K', 'M', 'G', 'T', 'P']).unwrap_or(text);
+        whole(digits).is_some()
+    };
+    // A slice of a GPU begins with a number, too: `1g.5gb`.
+    let is_kind = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.+".contains(&byte))
+            && (text.starts_with(|next: char| next.is_ascii_alphabetic()) || text.contains("g."))
+    };
+    match text.split_once(':') {
+        None => Some(!is_count(text)).filter(|typed| !typed || is_kind(text)),
+        Some((kind, count)) => Some(true).filter(|_| is_kind(kind) && is_count(count)),
+    }
 }
 
 /// A number of nodes, which may stand for thousands or millions.

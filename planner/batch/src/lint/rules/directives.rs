@@ -18,7 +18,6 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             && let Some(value) = value
             && !is_time_limit(value)
             && !value.contains(['$', '<'])
-            && !matches!(value.to_ascii_uppercase().as_str(), "UNLIMITED" | "INFINITE")
         {
             let at = given.value.as_ref().map_or(given.at, |value| value.at);
             notes.note(
@@ -26,7 +25,7 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
                 at,
                 given.end,
                 format!("`{}` is not a time that Slurm reads", clip(value)),
-                "write M, M:S, H:M:S, D-H, D-H:M or D-H:M:S, as in --time=1-12:00:00".to_owned(),
+                "write M, M:S, H:M:S, D-H, D-H:M, D-H:M:S or UNLIMITED, as in --time=1-12:00:00".to_owned(),
             );
         }
         tiny(given, notes);
