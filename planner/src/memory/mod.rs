@@ -330,18 +330,21 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
                     + clamp(phase.activations.total() + phase.transient + held),
             })
             .collect(),
-        parts: answer_parts(&saved, &state.held),
+        parts: answer_parts(&saved, &state.held, transient_bytes),
     }
 }
 
-/// What activations and transients at the peak are made of.
-fn answer_parts(saved: &SavedBytes, held: &Held) -> Vec<MemoryPart> {
+/// What activations and transients at the peak are made of: what stays over a step by its name, and what the peak's phase
+/// makes besides, such as a layer's tensors in backward or copies in an update, as temporaries.
+fn answer_parts(saved: &SavedBytes, held: &Held, transient: u64) -> Vec<MemoryPart> {
     let part = |category: &str, name: &str, bytes: Quantity| MemoryPart {
         category: category.to_owned(),
         name: name.to_owned(),
         bytes: clamp(bytes),
     };
     let activations = PARTS.iter().map(|&(at, name)| part("activations", name, saved.get(at)));
+    let temporaries =
+        part("transient", "temporaries", Quantity::from(transient).saturating_sub(held.total()));
     let held = held.named().into_iter().map(|(name, bytes)| part("transient", name, bytes));
-    activations.chain(held).filter(|part| part.bytes > 0).collect()
+    activations.chain(held).chain([temporaries]).filter(|part| part.bytes > 0).collect()
 }

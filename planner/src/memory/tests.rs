@@ -256,3 +256,36 @@ fn layers_that_wait_on_the_host_are_not_there_beside_those_that_stay() {
         assert_eq!(of(0) - of(layers), layers * layer, "{layers}");
     }
 }
+
+/// What an answer names at the peak is all that it counts there, in every program and phase.
+#[test]
+fn parts_at_the_peak_are_all_that_is_there() {
+    let mut peaks = std::collections::BTreeSet::new();
+    for model in ["llama-3-8b", "qwen3-30b-a3b", "deepseek-v3", "nemotron-3-nano"] {
+        for runtime in ["megatron", "megatron_fsdp", "fsdp2", "native"] {
+            for training in [
+                json!({}),
+                json!({"micro_batch_size": 2, "seq_len": 32768}),
+                json!({"seq_len": 256, "recompute": {"granularity": "full"}}),
+            ] {
+                let file = json!({
+                    "version": 1, "model": {"preset": model}, "cluster": {"gpu": "h100-sxm", "nodes": 4},
+                    "runtime": runtime, "layout": {"pp": if runtime == "megatron_fsdp" { 1 } else { 2 }}, "training": training
+                });
+                let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+                let Some(plan) = resolved.plan else { continue };
+                for class in answer(&plan).rank_classes {
+                    let of = |category: &str| -> u64 {
+                        let parts = class.parts.iter().filter(|part| part.category == category);
+                        parts.map(|part| part.bytes).sum()
+                    };
+                    let sums = (of("activations"), of("transient"));
+                    assert_eq!(sums, (class.activations_bytes, class.transient_bytes), "{file}");
+                    peaks.insert((runtime, class.peak_phase));
+                }
+            }
+        }
+    }
+    // Not one program or phase alone.
+    assert!(peaks.len() >= 8, "{peaks:?}");
+}
