@@ -131,7 +131,7 @@ impl Taken {
     pub(super) fn where_possible(&self, pinned: &TrainingFile, moe: bool, ep: u64) -> WherePossible {
         let left_out = |path: &str| self.left_out.contains(&path);
         WherePossible {
-            tp: self.recipe.overlap_tp && pinned.overlap.tp.is_none(),
+            tp: self.recipe.overlap_tp && pinned.overlap.tp.is_none() && !same_bits(pinned),
             // Without experts on other ranks there is nothing to hide; what else excludes it holds for this plan.
             ep: self.recipe.overlap_ep
                 && moe
@@ -158,6 +158,12 @@ impl Taken {
     }
 }
 
+/// Whether a plan asks for the same bits every time, which fused losses and hidden tensor-parallel communication do not give
+/// (`rules/training/kernels.rs`).
+fn same_bits(file: &TrainingFile) -> bool {
+    file.deterministic == Some(true)
+}
+
 /// Puts a value where there is none; true where it was put.
 fn put<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
     let new = slot.is_none() && value.is_some();
@@ -176,7 +182,9 @@ fn facts(recipe: &Recipe, moe: bool) -> Vec<Fact> {
         }));
     }
     if recipe.overlap_tp {
-        facts.push(("training.overlap.tp", true.into(), |file, _| put(&mut file.overlap.tp, Some(true))));
+        facts.push(("training.overlap.tp", true.into(), |file, _| {
+            !same_bits(file) && put(&mut file.overlap.tp, Some(true))
+        }));
     }
     if moe && recipe.overlap_ep {
         facts.push(("training.overlap.ep", true.into(), |file, _| put(&mut file.overlap.ep, Some(true))));
@@ -215,7 +223,7 @@ fn facts(recipe: &Recipe, moe: bool) -> Vec<Fact> {
     }
     if let Some(loss) = recipe.loss {
         facts.push(("training.cross_entropy", loss.name().into(), |file, recipe| {
-            put(&mut file.cross_entropy, recipe.loss)
+            !same_bits(file) && put(&mut file.cross_entropy, recipe.loss)
         }));
     }
     if let Some(attention) = recipe.attention {

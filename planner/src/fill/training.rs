@@ -80,15 +80,23 @@ pub(super) fn fill_training(
 /// What is captured of layers with experts where nobody says it: what has fixed sizes, which experts have with a capacity alone. Of other
 /// layers, and none named, whole ones (Megatron-Core cuda_graph_config).
 fn captured(training: &TrainingFile, model: &Architecture) -> Vec<String> {
-    let fixed = MoeTraining::read(&training.moe, &MoeFile::default(), &[]).captures_experts();
+    let moe = MoeTraining::read(&training.moe, &MoeFile::default(), &[]);
+    let fixed = moe.captures_experts();
+    // Counts that come to the host are no part of a graph.
+    let counted = moe.waits_for_capacities();
     let scoped = training.cuda_graphs == Some(CudaGraphs::Scoped) && model.moe.is_some() && !fixed;
     let recomputed = training.recompute.modules.iter().flatten().any(|module| module == "moe");
     let mamba = model.mixers().iter().any(|mixer| matches!(mixer, MixerRef::Mamba2(_)));
-    [("attn", true), ("moe_router", !recomputed), ("moe_preprocess", !recomputed), ("mamba", mamba)]
-        .into_iter()
-        .filter(|(_, captured)| scoped && *captured)
-        .map(|(module, _)| module.to_owned())
-        .collect()
+    [
+        ("attn", true),
+        ("moe_router", !recomputed),
+        ("moe_preprocess", !recomputed && !counted),
+        ("mamba", mamba),
+    ]
+    .into_iter()
+    .filter(|(_, captured)| scoped && *captured)
+    .map(|(module, _)| module.to_owned())
+    .collect()
 }
 
 fn fill_recompute(fill: &mut Filler<'_>, recompute: &mut RecomputeFile, program: Option<&Program>) {

@@ -470,6 +470,11 @@ impl MoeTraining {
         self.capacity_factor.is_some() && self.pad_to_capacity
     }
 
+    /// Whether an all-to-all has the host count what is left of tokens that are dropped, which no CUDA graph captures.
+    pub(crate) fn waits_for_capacities(&self) -> bool {
+        self.dispatcher == Dispatcher::AllToAll && self.capacity_factor.is_some() && !self.pad_to_capacity
+    }
+
     /// Whether tokens get to experts, however many, without the host waiting for their number, as a CUDA graph that captures it needs.
     pub fn takes_any_count(&self) -> bool {
         self.dispatcher == Dispatcher::Flex && self.backend == FlexBackend::HybridEp

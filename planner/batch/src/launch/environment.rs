@@ -23,9 +23,28 @@ pub fn of_task(writer: &Writer<'_>) -> Variables {
     if writer.plan.runtime.facts().one_connection {
         all.push(("CUDA_DEVICE_MAX_CONNECTIONS", "1"));
     }
-    all.push(("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1"));
+    if !writer.plan.training.deterministic {
+        all.push(("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1"));
+    }
+    all.extend(of_training(writer));
     all.extend(of_allocator(writer));
     all.push(("NCCL_NVLS_ENABLE", "0"));
+    all
+}
+
+/// What Megatron-LM and Megatron Bridge want to see before they train as the plan says, however they are started.
+pub fn of_training(writer: &Writer<'_>) -> Variables {
+    let training = &writer.plan.training;
+    let mut all = Variables::new();
+    // Megatron-LM ends a run of the same bits at its start where TransformerEngine may take other kernels, and Megatron Bridge where
+    // NCCL may take other algorithms.
+    if training.deterministic {
+        all.extend([("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0"), ("NCCL_ALGO", "Ring")]);
+    }
+    // TransformerEngine's newer offload takes weights along (Megatron-LM validate_args; Megatron Bridge training config).
+    if !training.offload.modules.is_empty() {
+        all.push(("NVTE_CPU_OFFLOAD_V1", "1"));
+    }
     all
 }
 

@@ -236,6 +236,8 @@ impl Writer<'_> {
                 base as f64 / fewer.max(1) as f64
             ),
             "a checkpoint of the job before the failure has other shards; try that it loads before you count on it".to_owned(),
+            "Slurm hands out GPUs by their number alone, a failed one too while it counts it: take it out of the node's GRES              (gres.conf), or leave the whole node out"
+                .to_owned(),
         ];
         if self.site.numa_bind {
             let message = "which GPUs Slurm hands out on a node that lost some is not known before, so ranks are not bound to memory";

@@ -45,7 +45,7 @@ pub use bodies::command::payload as command_payload;
 pub use bodies::expandable_segments;
 pub use environment::{
     of_allocator as environment_of_allocator, of_hardware as environment_of_hardware,
-    of_task as environment_of_task,
+    of_task as environment_of_task, of_training as environment_of_training,
 };
 pub use measure::END_OF_PLAN;
 pub use payload::{Entry, Payload};

@@ -5,7 +5,7 @@ use crate::named_model::other_model;
 use crate::options::options_of;
 use batch::launch::{
     Entry, Mode, Payload, Task, Writer, environment_of_allocator, environment_of_hardware,
-    environment_of_task, expandable_segments,
+    environment_of_task, environment_of_training, expandable_segments,
 };
 use planner::software::Framework;
 
@@ -39,6 +39,7 @@ pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
         expandable_segments(writer);
         payload.task_exports = environment_of_task(writer);
     } else {
+        payload.exports.extend(environment_of_training(writer));
         payload.exports.extend(environment_of_allocator(writer));
     }
     payload

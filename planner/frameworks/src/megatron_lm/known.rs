@@ -166,7 +166,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
             "rope-scaling-factor", "rope-type", "rotary-interleaved", "rotary-scaling-factor", "mscale",
             "mscale-all-dim", "yarn-beta-fast", "yarn-beta-slow", "yarn-original-max-position-embeddings",
             "yarn-correction-range-round-to-int", "no-yarn-correction-range-round-to-int",
-            "original-max-position-embeddings", "beta-fast", "beta-slow", "rope-freq", "no-rope-fusion",
+            "original-max-position-embeddings", "beta-fast", "beta-slow", "rope-freq",
         ],
     },
     Family {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::rows::{NOT_COUNTED, PARTS, REFUSED, is_hybrid};
 use super::*;
-use crate::Effect;
 use crate::import::{Arguments, Imported, Job};
+use crate::{Effect, Kind, Row};
 use planner::plan::Plan;
 
 /// What a command line of a model of four layers and these options becomes.
@@ -131,7 +131,7 @@ fn scaled_angles_are_written_as_they_are_read() {
     check(
         "deepseek-v2-lite",
         Value::Null,
-        "--position-embedding-type rope --rope-type rope --rotary-scaling-factor 1",
+        "--position-embedding-type rope --rope-type rope --no-rope-fusion --rotary-scaling-factor 1",
     );
     check(
         "deepseek-v2-lite",
@@ -163,7 +163,7 @@ fn scaled_angles_of_a_job_are_written_as_it_has_them() {
     }
     check(
         &format!("{latent} --rope-type rope"),
-        "--position-embedding-type rope --rope-type rope --rotary-scaling-factor 1",
+        "--position-embedding-type rope --rope-type rope --no-rope-fusion --rotary-scaling-factor 1",
     );
 }
 
@@ -382,6 +382,20 @@ fn scales_of_losses_are_those_of_fp16() {
     assert_eq!(scale(""), None);
     assert_eq!(scale("--loss-scale-window 500"), None);
     assert_eq!(scale("--fp16 --loss-scale-window 500").unwrap()["window"], json!(500));
+}
+
+/// A row that is written is an option that the parser takes: one that it has not would end the job at its start.
+#[test]
+fn what_is_written_is_an_option_of_the_parser() {
+    let takes: BTreeMap<String, String> =
+        serde_json::from_str(include_str!("../../tests/options/megatron-lm-0.19.json")).unwrap();
+    // Variables of the environment stand in the same table.
+    let is_option = |row: &Row| row.option.starts_with(|first: char| first.is_ascii_lowercase());
+    let is_written =
+        |row: &&Row| is_option(row) && !matches!(row.kind, Kind::Read(_) | Kind::Asked(_) | Kind::Says(_));
+    for row in table().rows().filter(is_written) {
+        assert!(takes.contains_key(row.option), "{} is no option", row.option);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod options;
 mod round_trip;
 mod saving;
 mod settings;
+mod starts;
 mod torchtitan;
 
 use super::*;

@@ -8,11 +8,11 @@ use planner::software::Framework;
 use crate::named_model::other_model;
 
 /// A folder, the model types whose layers it has, and the versions that have it, from `torchtitan/models/__init__.py` of
-/// 0.2.2 and of the repository of 2026-08-21; 0.3 is taken to have what either has.
+/// 0.2.2, of 0.3.0 and of the repository of 2026-08-21.
 struct Folder(&'static str, &'static [&'static str], &'static [Framework]);
 
 const ALL: &[Framework] = &[Framework::Torchtitan02, Framework::Torchtitan03, Framework::TorchtitanMain];
-const UNTIL_MAIN: &[Framework] = &[Framework::Torchtitan02, Framework::Torchtitan03];
+const UNTIL_03: &[Framework] = &[Framework::Torchtitan02];
 const SINCE_03: &[Framework] = &[Framework::Torchtitan03, Framework::TorchtitanMain];
 
 const FOLDERS: [Folder; 7] = [
@@ -20,7 +20,7 @@ const FOLDERS: [Folder; 7] = [
     Folder("gpt_oss", &["gpt_oss"], ALL),
     Folder("kimi_k2_7", &["kimi_k2", "kimi_k25", "deepseek_v3"], SINCE_03),
     Folder("llama3", &["llama"], ALL),
-    Folder("llama4", &["llama4", "llama4_text"], UNTIL_MAIN),
+    Folder("llama4", &["llama4", "llama4_text"], UNTIL_03),
     Folder("qwen3", &["qwen3", "qwen3_moe"], ALL),
     Folder("qwen3_5", &["qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text"], SINCE_03),
 ];

@@ -76,6 +76,9 @@ fn wrong(shape: &Shape<'_>, module: &str) -> Option<&'static str> {
             Some("needs a capacity factor and padding to it, as a graph has fixed sizes")
         }
         "moe_preprocess" if !names(modules, "moe_router") => Some("goes with moe_router only"),
+        "moe_preprocess" if moe.waits_for_capacities() => {
+            Some("counts tokens on the host where an all-to-all drops them without padding to the capacity")
+        }
         "moe_router"
             if training.recompute == Granularity::Selective && names(&training.recompute_modules, "moe") =>
         {

@@ -6,6 +6,7 @@
 
 mod experts;
 mod graphs;
+mod kernels;
 mod model;
 mod modules;
 mod optimizer;
@@ -27,6 +28,7 @@ pub(crate) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     modules::with_layout(shape, broken);
     overlap::with_layout(shape, broken);
     model::with_layout(shape, broken);
+    kernels::with_layout(shape, broken);
 }
 
 /// Of those, the ones that look at the rank grid and the micro batch.
@@ -37,6 +39,7 @@ pub(crate) fn with_grid(shape: &Shape<'_>, broken: &mut Broken) {
     experts::with_layout(shape, broken);
     modules::with_layout(shape, broken);
     model::with_layout(shape, broken);
+    kernels::with_layout(shape, broken);
 }
 
 /// Of those, the ones that look at the chunks of a stage too.
@@ -53,6 +56,7 @@ pub(crate) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     overlap::alone(shape, broken);
     modules::alone(shape, broken);
     graphs::alone(shape, broken);
+    kernels::alone(shape, broken);
     model::alone(shape, broken);
 }
 

@@ -62,6 +62,10 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     broken.require(!optimizer.precision_aware || adam, AWARE, true, rule, || {
         format!("the precision-aware optimizer is Adam only, and kind is {}", optimizer.kind.name())
     });
+    let rule = "a precision-aware optimizer is the distributed one (Megatron-Core optimizer_config)";
+    broken.require(!optimizer.precision_aware || optimizer.distributed, AWARE, true, rule, || {
+        "the precision-aware optimizer is the distributed one, which is off; switch training.optimizer.distributed on".to_owned()
+    });
     types_of_state(shape, broken);
     let offloads = optimizer.offload_fraction > 0.0;
     let field = "training.optimizer.offload_fraction";

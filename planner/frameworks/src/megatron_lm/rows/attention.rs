@@ -1,6 +1,6 @@
 //! Attention: grouped queries, or latent attention.
 
-use crate::Kind::{Alone, Beside, Flag, Number, Own, Partly, Real, Words};
+use crate::Kind::{Alone, Beside, Flag, Follows, Number, Own, Partly, Real, Words};
 use crate::kind::Options;
 use crate::{Effect, Row};
 use planner::model::{Attention, Norm, QkNorm};
@@ -64,6 +64,19 @@ pub(super) const ATTENTION: &[Row] = &[
     row("kv-channels", "model.attention.head_dim", Beside(grouped, &Number), MODEL)
         .when(is_grouped)
         .bytes(SIZE),
+    // Latent attention has widths of its own, and this one is divided anyway where it is not said.
+    row(
+        "kv-channels",
+        "",
+        Follows(|plan| match plan.model.attention {
+            Attention::Mla { heads, v_dim, .. } => {
+                (!plan.model.hidden_size.is_multiple_of(heads)).then(|| v_dim.to_string())
+            }
+            _ => None,
+        }),
+        ARGUMENTS,
+    )
+    .bytes(SIZE),
     // Without this option the number of groups says nothing.
     row(
         "group-query-attention",
@@ -194,6 +207,14 @@ pub(super) const ATTENTION: &[Row] = &[
     row("attention-output-gate", "model.attention.output_gate", Flag, MODEL)
         .when(|plan| is_grouped(plan) || is_latent(plan))
         .bytes(SIZE),
+    says(
+        "model.attention.output_gate",
+        |plan| {
+            let gated = matches!(plan.model.attention, Attention::Mla { output_gate: true, .. });
+            unless(gated, "Megatron-LM does not start with a gate behind latent attention (core_v0.19)")
+        },
+        MODEL,
+    ),
     row(
         "rotary-percent",
         "model.attention.rotary_dim",

@@ -155,9 +155,16 @@ pub(super) const PRECISION: &[Row] = &[
     row("fp8-output-proj", "training.fp8_output", Flag, MODEL)
         .when(|plan| plan.training.fp8_output)
         .no_bytes("a faster output layer; what it keeps is counted in the compute type"),
-    row("fp8-dot-product-attention", "training.fp8_attention", Flag, MODEL)
-        .when(|plan| plan.training.fp8_attention)
-        .no_bytes("faster attention; what it keeps is counted in the compute type"),
+    says(
+        "training.fp8_attention",
+        |plan| {
+            unless(
+                plan.training.fp8_attention,
+                "attention in 8 bits has no option of the command line; the script computes it in 16 bits",
+            )
+        },
+        ARGUMENTS,
+    ),
     row(
         "first-last-layers-bf16",
         "training.bf16_first_layers",

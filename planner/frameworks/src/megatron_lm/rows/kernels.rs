@@ -105,12 +105,22 @@ pub(super) const KERNELS: &[Row] = &[
         "cross-entropy-fusion-impl",
         "",
         Follows(|plan| {
-            let kernel = plan.training.cross_entropy;
-            (kernel != CrossEntropy::Unfused).then(|| kernel.name().to_owned())
+            let is_fused = plan.training.cross_entropy != CrossEntropy::Unfused;
+            is_fused.then(|| CrossEntropy::Native.name().to_owned())
         }),
         MODEL,
     )
     .bytes(LOSS),
+    says(
+        "training.cross_entropy",
+        |plan| {
+            unless(
+                plan.training.cross_entropy == CrossEntropy::Te,
+                "Megatron-LM refuses TransformerEngine's fused loss (core_v0.19); the script takes Megatron-Core's own",
+            )
+        },
+        ARGUMENTS,
+    ),
     row("no-gradient-accumulation-fusion", "training.fused_gradient_accumulation", FlagOff, ARGUMENTS)
         .usual("false")
         .bytes("no cached dummy weight gradients, but one that is not added where it is made"),

@@ -79,7 +79,7 @@ pub(super) const OPTIMIZER: &[Row] = &[
     row(
         "use-layer-wise-distributed-optimizer",
         "training.optimizer.distributed",
-        Alone { write: |_| false, read: |there, _| there.then(|| true.into()) },
+        Read(&Alone { write: |_| false, read: |there, _| there.then(|| true.into()) }),
         ARGUMENTS,
     )
     .has(STATE),

@@ -238,6 +238,17 @@ pub(crate) fn read_scaling(arguments: &Arguments) -> Result<Option<RopeScaling>,
 
 pub(super) const POSITIONS: &[Row] = &[
     row("position-embedding-type", "", Follows(|plan| Some(position_type(plan))), ARGUMENTS).bytes(WEIGHTS),
+    says(
+        "model.mtp_layers",
+        |plan| {
+            let fits = matches!(position_type(plan).as_str(), "rope" | "none");
+            unless(
+                plan.model.mtp_layers > 0 && !fits,
+                "Megatron-LM does not start with prediction modules on learned positions or YaRN's (core_v0.19)",
+            )
+        },
+        ARGUMENTS,
+    ),
     row("no-position-embedding", "", Asked(false), ARGUMENTS).bytes(WEIGHTS),
     row("use-rotary-position-embeddings", "", Asked(false), ARGUMENTS).bytes(WEIGHTS),
     row(
@@ -270,6 +281,14 @@ pub(super) const POSITIONS: &[Row] = &[
     ),
     says(FIELD, |plan| rule(plan).map(|_| ()), MODEL),
     of_scaling("rope-type", rope_type),
+    // The fused kernel of latent attention is YaRN's alone, and is on unless it is switched off.
+    row(
+        "no-rope-fusion",
+        FIELD,
+        Alone { write: |plan| rope_type(plan).as_deref() == Some("rope"), read: |_, _| None },
+        MODEL,
+    )
+    .no_bytes(ANGLES),
     of_scaling("rotary-scaling-factor", factor),
     of_scaling("yarn-original-max-position-embeddings", original),
     of_scaling("yarn-beta-fast", fast),
