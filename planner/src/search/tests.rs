@@ -337,6 +337,28 @@ fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
     assert!(answer.front.windows(2).all(|pair| pair[0].peak_bytes > pair[1].peak_bytes));
 }
 
+/// Where GPUs failed, too: a step is that of the ranks that are left, and its pipeline simulated.
+#[test]
+fn rows_of_a_cluster_with_failed_gpus_have_the_numbers_of_their_estimates() {
+    let cluster = json!({"gpu": "h100-sxm", "nodes": 8, "failed": [{"rank": 5}]});
+    let file = file("llama-3-70b", "megatron", cluster, json!({"global_batch_size": 256}));
+    let mut request = Request::new(file.clone());
+    request.axes.tp = Some(AxisValues::Fixed(8));
+    request.axes.cp = Some(AxisValues::Fixed(1));
+    let answer = whole(&Search::new(&request).unwrap());
+    let simulated: Vec<_> = answer.rows.iter().filter(|row| row.simulated && row.settings.pp > 1).collect();
+    assert!(simulated.len() > 3, "{:?}", answer.rows);
+    for row in simulated {
+        let time = estimate(&row.apply(&file)).time.unwrap();
+        assert!(time.simulated);
+        let numbers = [time.step_seconds, time.tokens_per_second_per_gpu, time.interval_seconds[1]];
+        let of_row = [row.step_seconds, row.tokens_per_second_per_gpu, row.interval_seconds[1]];
+        for (one, other) in numbers.into_iter().zip(of_row) {
+            assert!((one / other - 1.0).abs() < 1e-6, "{numbers:?} {of_row:?}");
+        }
+    }
+}
+
 #[test]
 fn parts_merge_to_the_same_answer_in_any_order() {
     let file = file("tiny-moe", "megatron", gpus(8), json!({"global_batch_size": 16}));

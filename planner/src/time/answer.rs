@@ -97,7 +97,7 @@ pub(crate) fn not_before(least: Option<f64>, [low, high]: [f64; 2], step_seconds
 pub(crate) fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
     let (found, findings) = answer_and_setup(plan);
     let answer = found.map(|(mut answer, setup)| {
-        if let Some(seconds) = simulated_with(plan, &setup) {
+        if let Some(seconds) = simulated_with(plan, &setup, answer.step_seconds) {
             answer.simulate(seconds);
             answer.interval_seconds =
                 not_before(least_on_quicker_network(plan), answer.interval_seconds, answer.step_seconds);
@@ -111,15 +111,26 @@ pub(crate) fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>
 /// pipeline, with more actions than are simulated here, and where replicas are not alike or ranks share a CPU's cores, of
 /// which a simulation knows nothing.
 pub fn simulated(plan: &Plan) -> Option<f64> {
-    is_simulated(plan).then(|| simulated_seconds(plan, &setup(plan).ok()?, MOST_ACTIONS)).flatten()
+    let whole = || simulated_seconds(plan, &setup(plan).ok()?, MOST_ACTIONS);
+    (plan.nonuniform.is_none() && is_simulated(plan)).then(whole).flatten()
 }
 
-fn simulated_with(plan: &Plan, setup: &Setup) -> Option<f64> {
-    is_simulated(plan).then(|| simulated_seconds(plan, setup, MOST_ACTIONS)).flatten()
+/// The same of a step that takes `closed_form` seconds. With failed GPUs it is longer as much as the pipeline of the whole plan is, which
+/// is what a search says of such plans.
+fn simulated_with(plan: &Plan, setup: &Setup, closed_form: f64) -> Option<f64> {
+    if !is_simulated(plan) {
+        return None;
+    }
+    if plan.nonuniform.is_none() {
+        return simulated_seconds(plan, setup, MOST_ACTIONS);
+    }
+    let whole = Plan { nonuniform: None, ..plan.clone() };
+    let seconds = simulated_seconds(&whole, setup, MOST_ACTIONS)?;
+    Some(closed_form * seconds / setup.predict(&table().values()).total())
 }
 
 fn is_simulated(plan: &Plan) -> bool {
-    plan.layout.pp > 1 && plan.nonuniform.is_none() && plan.cluster.gpu.speeds.is_some()
+    plan.layout.pp > 1 && plan.cluster.gpu.speeds.is_some()
 }
 
 impl TimeAnswer {

@@ -29,6 +29,7 @@ const SOURCES: &[&str] = &[
     include_str!("../../../shard/tp_plan/validate.rs"),
     include_str!("../experts.rs"),
     include_str!("../graphs.rs"),
+    include_str!("../kernels.rs"),
     include_str!("../model.rs"),
     include_str!("../modules.rs"),
     include_str!("../optimizer.rs"),

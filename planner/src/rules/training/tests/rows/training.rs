@@ -156,6 +156,42 @@ pub(super) const TRAINING: &[Row] = &[
     ),
     (
         "llama-3-8b",
+        r#"{"training":{"optimizer":{"precision_aware":true,"distributed":false}}}"#,
+        "training.optimizer.precision_aware",
+        "a precision-aware optimizer is the distributed one",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"training":{"deterministic":true,"cross_entropy":"native"}}"#,
+        "training.cross_entropy",
+        "the same bits every time",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"layout":{"tp":2,"sp":true},"training":{"deterministic":true,"overlap":{"tp":true}}}"#,
+        "training.overlap.tp",
+        "the same bits every time",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"training":{"deferred_head_gradients":4}}"#,
+        "training.deferred_head_gradients",
+        "gradients of the output layer that wait",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"layout":{"pp":2},"training":{"deferred_head_gradients":4,"fused_gradient_accumulation":false}}"#,
+        "training.deferred_head_gradients",
+        "gradients of the output layer that wait",
+    ),
+    (
+        "qwen3-30b-a3b",
+        r#"{"training":{"cuda_graphs":"scoped","cuda_graph_modules":["attn","moe_router","moe_preprocess"],"moe":{"capacity_factor":1.5,"dispatcher":"alltoall"}}}"#,
+        "training.cuda_graph_modules",
+        "scopes of CUDA graphs",
+    ),
+    (
+        "llama-3-8b",
         r#"{"training":{"optimizer":{"master_dtype":"bf16"}}}"#,
         "training.optimizer.master_dtype",
         "bf16 weights are updated without others beside them",
