@@ -43,6 +43,7 @@ fn whole_layers(shape: &Shape<'_>, broken: &mut Broken) {
     };
     need(layers <= most, &format!("of a model with more layers, and this one has {}", most + 1));
     need(training.recompute == Granularity::None, "where nothing is recomputed");
+    need(training.cuda_graphs == CudaGraphs::None, "without CUDA graphs");
     need(training.offload.modules.is_empty(), "where training.offload.modules names none besides");
 }
 
