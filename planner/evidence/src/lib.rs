@@ -62,13 +62,18 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("narayanan_2021", include_str!("evidence/narayanan_2021.json")),
     ("nemo_2024", include_str!("evidence/nemo_2024.json")),
     ("nemo_2025", include_str!("evidence/nemo_2025.json")),
+    ("nemo_dgxc_2024", include_str!("evidence/nemo_dgxc_2024.json")),
     ("nemo_dgxc_2025", include_str!("evidence/nemo_dgxc_2025.json")),
     ("nemo_h100_scaling", include_str!("evidence/nemo_h100_scaling.json")),
+    ("nemo_long_b200", include_str!("evidence/nemo_long_b200.json")),
+    ("other_programs", include_str!("evidence/other_programs.json")),
     ("param_counts", include_str!("evidence/param_counts.json")),
+    ("primus_2026", include_str!("evidence/primus_2026.json")),
     ("simumax_results", include_str!("evidence/simumax_results.json")),
     ("torchtitan_2024", include_str!("evidence/torchtitan_2024.json")),
     ("torchtitan_benchmarks", include_str!("evidence/torchtitan_benchmarks.json")),
     ("vtrain_ground_truth", include_str!("evidence/vtrain_ground_truth.json")),
+    ("xtuner_moe", include_str!("evidence/xtuner_moe.json")),
 ];
 
 /// How well one quantity of one dataset is predicted. Errors are fractions of the measured value.

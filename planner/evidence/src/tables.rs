@@ -35,7 +35,7 @@ mod tests {
     use crate::asked::{Detail, list, source};
     use crate::{BUNDLED, Dataset, plan_of, score};
 
-    const TABLES: [&str; 15] = [
+    const TABLES: [&str; 20] = [
         "automodel_h100",
         "bigscience_a100",
         "flagperf_megatron",
@@ -49,8 +49,13 @@ mod tests {
         "narayanan_2021",
         "nemo_2024",
         "nemo_2025",
+        "nemo_dgxc_2024",
         "nemo_dgxc_2025",
+        "nemo_long_b200",
+        "other_programs",
+        "primus_2026",
         "torchtitan_2024",
+        "xtuner_moe",
     ];
 
     fn text(name: &str) -> &'static str {
@@ -106,6 +111,22 @@ mod tests {
         let [steps, ranges] = scored("nemo_2025", "as typed");
         assert!(steps.median_abs_err < 0.08 && steps.p90_abs_err < 0.15, "{steps:#?}");
         assert!(ranges.equal as f64 >= 0.85 * ranges.n as f64 && told_no(&steps) == 0, "{steps:#?}");
+    }
+
+    #[test]
+    fn steps_of_nemo_of_releases_that_nothing_is_known_of_are_predicted() {
+        let [steps, ranges] = scored("nemo_dgxc_2024", "as typed");
+        assert!(steps.median_abs_err < 0.07 && steps.p90_abs_err < 0.15, "{steps:#?}");
+        assert!(ranges.equal as f64 >= 0.85 * ranges.n as f64 && told_no(&steps) == 0, "{steps:#?}");
+    }
+
+    #[test]
+    fn programs_that_no_profile_stands_for_are_in_their_ranges() {
+        let [steps, ranges] = scored("other_programs", "as run");
+        assert!(steps.median_abs_err < 0.14 && steps.p90_abs_err < 0.22, "{steps:#?}");
+        assert!(ranges.equal as f64 >= 0.85 * ranges.n as f64 && told_no(&steps) <= 2, "{steps:#?}");
+        let [steps, ranges] = scored("xtuner_moe", "as typed");
+        assert!(steps.median_abs_err < 0.15 && ranges.equal == ranges.n, "{steps:#?}");
     }
 
     #[test]

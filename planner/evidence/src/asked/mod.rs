@@ -80,7 +80,7 @@ const NAMED: &[Detail] = &[Detail::Typed, Detail::Unnamed, Detail::Run];
 const PROFILED: &[Detail] = &[Detail::Typed, Detail::Run];
 
 /// The sources, by name.
-pub(super) const SOURCES: [Source; 28] = [
+pub(super) const SOURCES: [Source; 33] = [
     // Too few of each kind of model to say how far off others are, on kernels of which no other row says anything.
     Source {
         name: "automodel_h100",
@@ -205,6 +205,14 @@ pub(super) const SOURCES: [Source; 28] = [
         stands: true,
         read: tables::asked,
     },
+    // Of what its script sets beside nothing is printed.
+    Source {
+        name: "nemo_dgxc_2024",
+        details: &[Detail::Typed, Detail::Unnamed],
+        fitted: false,
+        stands: true,
+        read: tables::asked,
+    },
     Source { name: "nemo_dgxc_2025", details: NAMED, fitted: false, stands: true, read: tables::asked },
     // A row prints no more than what is typed.
     Source {
@@ -213,6 +221,30 @@ pub(super) const SOURCES: [Source; 28] = [
         fitted: false,
         stands: true,
         read: scaling::asked,
+    },
+    // How many GPUs a row had is read out of two columns that contradict each other.
+    Source {
+        name: "nemo_long_b200",
+        details: &[Detail::Typed, Detail::Unnamed],
+        fitted: false,
+        stands: false,
+        read: tables::asked,
+    },
+    // Programs that no profile stands for, and that recompute what nobody types.
+    Source {
+        name: "other_programs",
+        details: &[Detail::Run],
+        fitted: false,
+        stands: false,
+        read: tables::asked,
+    },
+    // A GPU of which no constant was ever measured, and batches that are assumed.
+    Source {
+        name: "primus_2026",
+        details: &[Detail::Typed],
+        fitted: false,
+        stands: false,
+        read: tables::asked,
     },
     Source { name: "simumax_results", details: NAMED, fitted: true, stands: true, read: megatron::simumax },
     // What is recomputed is a column of its tables.
@@ -237,6 +269,8 @@ pub(super) const SOURCES: [Source; 28] = [
         stands: true,
         read: megatron::vtrain,
     },
+    // Network and release are not said.
+    Source { name: "xtuner_moe", details: PROFILED, fitted: false, stands: true, read: tables::asked },
 ];
 
 /// The source of a name.
