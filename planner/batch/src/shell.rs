@@ -153,7 +153,9 @@ mod tests {
 
     #[test]
     fn time_limits() {
-        for good in ["30", "30:00", "00:30:00", "1-12", "1-12:30", "1-12:30:00", "UNLIMITED", "infinite", "-1"] {
+        for good in
+            ["30", "30:00", "00:30:00", "1-12", "1-12:30", "1-12:30:00", "UNLIMITED", "infinite", "-1"]
+        {
             assert!(is_time_limit(good), "{good}");
         }
         for bad in ["", "1h", "1:2:3:4", "-5", "1-", "00:30:00 ", "1--2", "1-2-3", "99999999"] {
