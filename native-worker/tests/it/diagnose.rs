@@ -148,7 +148,8 @@ fn a_rank_that_was_killed_is_to_blame_and_not_its_peer() {
 #[test]
 fn a_folder_tells_how_its_run_stands() {
     let shop = Workshop::new();
-    shop.write("run/run.json", r#"{"world_size": 1}"#);
+    let info = r#"{"version":1,"id":"r","name":"n","user":"u","host":"h","started_unix_ms":1,"command":[],"versions":{},"world_size":1}"#;
+    shop.write("run/run.json", info);
     let told = |outcome: Outcome, reason: &str| {
         let ended = Event::Ended { outcome, reason: reason.into() };
         let text = log(&[ended]);

@@ -133,10 +133,11 @@ pub fn import_job(
     }
 }
 
+/// A job of which there is no plan, by what stands in the way.
 fn unread(message: String) -> Imported {
     Imported {
         file: None,
-        findings: vec![Finding::info("arguments", Value::Null, message)],
+        findings: vec![Finding::error("arguments", Value::Null, message).rule("jobs that become plans")],
         unknown: Vec::new(),
     }
 }

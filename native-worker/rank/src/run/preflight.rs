@@ -55,7 +55,7 @@ pub(super) struct Ready {
 
 /// Reads and checks everything that a rank needs; none where the plan leaves its slot out.
 pub(super) fn preflight(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<Option<Ready>> {
-    let environment = derive(&std::env::vars().collect())?;
+    let environment = derive(&variables())?;
     for warning in &environment.warnings {
         notice(warning);
     }
