@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tch::Device;
 
 use crate::arguments::Arguments;
-use crate::environment::{Environment, derive};
+use crate::environment::{Environment, Variables, derive};
 use crate::{device, notice, sys};
 
 /// The most bytes that a plan file may have.
@@ -41,6 +41,12 @@ impl Reading {
             None => self.plan.groups(),
         }
     }
+}
+
+/// The variables of the environment; one that is no text is none that a rank reads.
+fn variables() -> Variables {
+    let text = |value: std::ffi::OsString| value.into_string().ok();
+    std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
 }
 
 /// A rank that may meet the others.
