@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use planner::finding::clip;
 use planner::wire::Exited;
 
 use super::{Torch, ask, library_path, program};
-use crate::report::text::one_line;
 
 /// The rank binary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub fn find_rank(named: Option<&Path>, torch: Option<&Torch>) -> Result<RankBina
         let said = match (last, output.status.success()) {
             (Some(last), _) if output.status.code().is_some() => last.to_owned(),
             (Some(last), _) => format!("{how}; it printed: {last}"),
-            (None, true) if !about.is_empty() => format!("it says that it is `{}`", one_line(&about)),
+            (None, true) if !about.is_empty() => format!("it says that it is `{}`", clip(&about)),
             (None, true) => "it printed nothing".to_owned(),
             (None, false) => format!("{how}, and printed nothing"),
         };
