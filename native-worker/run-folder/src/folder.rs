@@ -218,6 +218,16 @@ impl RunFolder {
         self.control_says(WHOLE_AGAIN)
     }
 
+    /// What is asked for that nobody knows: neither of the words that are.
+    pub fn unknown_asked(&self) -> Option<String> {
+        let text = own_text(&self.path.join(CONTROL), MAX_CONTROL_BYTES)?;
+        let word = text.trim();
+        (!word.is_empty() && !Self::ASKED.contains(&word)).then(|| word.to_owned())
+    }
+
+    /// The words that [`RunFolder::path`]'s `control` may have.
+    pub const ASKED: [&str; 2] = [STOP, WHOLE_AGAIN];
+
     fn control_says(&self, word: &str) -> bool {
         own_text(&self.path.join(CONTROL), MAX_CONTROL_BYTES).is_some_and(|text| text.trim() == word)
     }

@@ -58,6 +58,7 @@ const ROUNDS: u64 = 3;
 #[derive(Debug, Serialize)]
 struct Calibrated {
     version: u32,
+    #[serde(serialize_with = "report::path")]
     profile: PathBuf,
     #[serde(flatten)]
     file: CalibrationFile,

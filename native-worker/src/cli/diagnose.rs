@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use diagnose::{Answer, Diagnosis, Evidence, Part, Verdict};
+use diagnose::{Answer, Diagnosis, Evidence, Origin, Part, Verdict};
+use planner::wire::RunState;
 use run_folder::INFO;
 
 use super::{estimate::resolved, run_logs, source};
@@ -15,8 +16,8 @@ use crate::report::{self, Exit, Failure};
 ///
 /// FILE is a log of any size, the run folder of `shardplan run` or `shardplan wrap`, whose logs and plan are read, or - for
 /// standard input; give all files of one run together (one for each rank, the batch job's output, the node's dmesg).
-/// Nothing leaves this machine. Exit codes: 0 something was found that ended the run, 1
-/// nothing was.
+/// Nothing leaves this machine. Exit codes: 0 what ended the run was found, or its folder says that it is complete, 1
+/// nothing was found, or it still runs.
 #[derive(Debug, clap::Args)]
 pub struct Diagnose {
     /// Logs of one run, or its run folder
@@ -51,7 +52,7 @@ impl Diagnose {
         } else {
             report::print(&text(&answer))?;
         }
-        Ok(if answer.found { Exit::Yes } else { Exit::No })
+        Ok(if answer.found || is_complete(&answer) { Exit::Yes } else { Exit::No })
     }
 }
 
@@ -88,6 +89,11 @@ fn read(path: &Path, diagnosis: &mut Diagnosis) -> anyhow::Result<()> {
     }
 }
 
+/// Whether the run's folder says that it came to its end.
+fn is_complete(answer: &Answer) -> bool {
+    answer.standing.as_ref().is_some_and(|standing| standing.state == RunState::Completed)
+}
+
 /// The answer for people.
 fn text(answer: &Answer) -> String {
     let mut out = String::new();
@@ -111,7 +117,12 @@ fn text(answer: &Answer) -> String {
         }
     }
     if !answer.found {
-        out.push_str("nothing found\n");
+        let word = match answer.standing.as_ref().map(|standing| standing.state) {
+            Some(RunState::Completed) => "completed",
+            Some(RunState::Running) => "still running",
+            _ => "nothing found",
+        };
+        out.push_str(&format!("{word}\n"));
     }
     for note in &answer.notes {
         out.push_str(&format!("note: {}\n", one_line(note)));
@@ -128,7 +139,10 @@ fn full(verdict: &Verdict, out: &mut String) {
         count => format!("; {count} ranks report it"),
     };
     let time = verdict.time.as_ref().map(|time| format!(" at {time}")).unwrap_or_default();
-    out.push_str(&format!("  where: {}{time}{ranks}\n", one_line(&verdict.culprit.in_words())));
+    // What was done to the run as a whole is at no place.
+    if verdict.culprit != Origin::default() || !verdict.evidence.is_empty() {
+        out.push_str(&format!("  where: {}{time}{ranks}\n", one_line(&verdict.culprit.in_words())));
+    }
     out.push_str(&format!("  why {}: {}\n", verdict.sure.name(), verdict.why));
     if let Some(memory) = &verdict.out_of_memory {
         let figures = [

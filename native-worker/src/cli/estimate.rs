@@ -42,16 +42,17 @@ impl Estimate {
         let mut answer = planner::advise(&file, self.advice, self.margin);
         answer.take_choice(&sourced.chosen);
         answer.assumed.extend(sourced.assumed);
+        if json {
+            report::print_json(&answer)?;
+        } else {
+            report::print(&readable(&answer))?;
+        }
+        // The answer comes first: a disk that does not take the trace takes no answer away.
         if let Some(path) = &self.trace {
             match Plan::resolve(&file).plan {
                 Some(plan) => write_trace(&plan, path)?,
                 None => notice(&format!("no trace is written to {}: the plan has errors", path.display())),
             }
-        }
-        if json {
-            report::print_json(&answer)?;
-        } else {
-            report::print(&readable(&answer))?;
         }
         let verdict = answer.memory.as_ref().map_or(Verdict::Invalid, |memory| memory.verdict);
         Ok(if matches!(verdict, Verdict::Fits | Verdict::Tight) { Exit::Yes } else { Exit::No })
@@ -74,7 +75,12 @@ fn write_trace(plan: &Plan, path: &Path) -> anyhow::Result<()> {
         let sequences = plan.training.global_batch_size;
         Failure::finding(Finding::error("training.global_batch_size", sequences, error.to_string()))
     })?;
+    let is_new = !path.exists();
     std::fs::write(path, text).map_err(|error| {
+        if is_new {
+            // Half a trace is none.
+            let _ = std::fs::remove_file(path);
+        }
         Failure::environment(format!("the trace can't be written: {error}: {}", path.display()))
     })
 }

@@ -66,6 +66,11 @@ impl Export {
         let (path, step) = (checkpoint.path.clone(), checkpoint.step);
         let failed = |error: anyhow::Error| Failure::environment(format!("{error:#}"));
         let reader = CheckpointReader::open(checkpoint, index).map_err(failed)?;
+        if let Some(folder) = self.to.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder).map_err(|error| {
+                Failure::environment(format!("this folder can't be made: {error}: {}", folder.display()))
+            })?;
+        }
         let (tensors, bytes, files, more) = match self.format {
             Format::Hf => self.hugging_face(reader),
             Format::Dcp => self.dcp(reader),
@@ -79,8 +84,8 @@ impl Export {
         if json {
             let mut answer = json!({
                 "version": planner::wire::VERSION,
-                "folder": self.to,
-                "checkpoint": path,
+                "folder": self.to.display().to_string(),
+                "checkpoint": path.display().to_string(),
                 "step": step,
                 "tensors": tensors,
                 "bytes": bytes,

@@ -218,9 +218,9 @@ fn document(planned: &Planned) -> Value {
     });
     json!({
         "version": planner::wire::VERSION,
-        "script": planned.script,
-        "stage": planned.stage,
-        "repository": planned.repo,
+        "script": planned.script.display().to_string(),
+        "stage": planned.stage.display().to_string(),
+        "repository": planned.repo.as_ref().map(|repo| repo.display().to_string()),
         "torch": text::snake(&format!("{:?}", planned.torch).to_lowercase()),
         "command": shown.command,
         "line": shell_line(&planned.start.command),

@@ -156,7 +156,7 @@ impl Run {
             report::print_json(&serde_json::json!({
                 "version": planner::wire::VERSION,
                 "run": finished.id,
-                "folder": finished.folder,
+                "folder": finished.folder.display().to_string(),
                 "outcome": finished.outcome,
                 "reason": finished.reason,
                 "missing": finished.missing,

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use diagnose::Diagnosis;
+use diagnose::{Diagnosis, Standing};
 use frameworks::logs::split_rank;
+use planner::run::{RankEnd, culprit};
 use planner::wire::{Event, Exited, Outcome};
 use planner::{Plan, Severity};
 use run_folder::{INFO, LogWriter, RunFolder, each};
 
+use crate::hub;
 use crate::report::text::one_line;
 use crate::report::{Failure, notice};
 
@@ -55,6 +57,12 @@ pub fn plan(path: &Path) -> Option<Plan> {
     resolved.plan
 }
 
+/// How the run of a folder stands.
+fn standing(folder: &RunFolder, is_watched: bool) -> Option<Standing> {
+    let (state, reason) = hub::standing(folder)?;
+    Some(Standing { state, reason, is_watched })
+}
+
 /// The newest part of a log: a run goes on in its folder, after a failure or when it is resumed.
 #[derive(Default)]
 struct Part {
@@ -62,6 +70,8 @@ struct Part {
     after: u64,
     /// The attempt that its rank joined last; none in a log of a launcher or of a watched command.
     attempt: Option<u64>,
+    /// How processes ended in it.
+    ends: Vec<RankEnd>,
 }
 
 impl Part {
@@ -76,6 +86,10 @@ impl Part {
             let is_next = joined.is_some_and(|attempt| part.attempt.is_some_and(|known| attempt > known));
             if has_ended || is_next || matches!(record.event, Event::Recovering(_)) {
                 part.after = number;
+                part.ends.clear();
+            }
+            if let Event::Exited(exit) = &record.event {
+                part.ends.push(RankEnd { unix_ms: record.unix_ms, exit: exit.clone() });
             }
             part.attempt = joined.or(part.attempt);
             has_ended = matches!(record.event, Event::Ended { .. });
@@ -98,11 +112,21 @@ pub fn read(folder: &RunFolder, diagnosis: &mut Diagnosis) {
             (log, part)
         })
         .collect();
+    if let Some(standing) = standing(folder, source.is_some()) {
+        diagnosis.stands(standing);
+    }
+    // Who is to blame is said by the same rule as when the run ended.
+    let first = culprit(logs.iter().flat_map(|(_, part)| &part.ends)).filter(|_| source.is_none());
+    let first = first.map(|end| end.exit.clone());
     let newest = logs.iter().filter_map(|(_, part)| part.attempt).max();
     // A rank that is in no part but earlier ones is not silent in the newest.
     for (log, part) in logs.into_iter().filter(|(_, part)| part.attempt.is_none_or(|of| Some(of) == newest)) {
         let path = folder.path().join(&log);
         diagnosis.file(&path.display().to_string());
+        // What was looked at is the log, and not the lines that are made of it.
+        if let Ok(known) = path.metadata() {
+            diagnosis.size(known.len());
+        }
         let of_rank = LogWriter::of(&log).and_then(LogWriter::rank).filter(|_| source.is_none());
         let mut last_lines = BTreeMap::new();
         let mut number = 0_u64;
@@ -129,7 +153,11 @@ pub fn read(folder: &RunFolder, diagnosis: &mut Diagnosis) {
                         let line = marked(exit.rank, &diagnose::last_word(text), knows_ranks);
                         diagnosis.feed(format!("{line}\n").as_bytes());
                     }
-                    end(&exit, knows_ranks)
+                    let line = end(&exit, knows_ranks);
+                    match first.as_ref() == Some(&exit) {
+                        true => diagnose::first_end(&line),
+                        false => line,
+                    }
                 }
                 // A rank's own account; a watcher's is made of the lines above.
                 Event::Ended { outcome: Outcome::Failed | Outcome::Stopped, reason } => {

@@ -70,7 +70,7 @@ impl TokenizeCommand {
         if json {
             report::print_json(&json!({
                 "version": planner::wire::VERSION,
-                "prefix": self.to,
+                "prefix": self.to.display().to_string(),
                 "dtype": if vocabulary.is_narrow() { "uint16" } else { "int32" },
                 "vocabulary": vocabulary.words(),
                 "documents": summary.documents,

@@ -123,6 +123,7 @@ struct Verified {
     tokens_per_second: Option<f64>,
     /// What is worth a look though the bytes may be equal.
     findings: Vec<Finding>,
+    #[serde(serialize_with = "report::maybe_path")]
     folder: Option<PathBuf>,
 }
 

@@ -47,6 +47,13 @@ pub fn start(runs: PathBuf, sender: watch::Sender<Arc<Vec<RunSummary>>>) {
     });
 }
 
+/// How the run in a folder stands, and why; none where the folder has no description of one.
+pub fn standing(folder: &RunFolder) -> Option<(RunState, String)> {
+    let mut known = Known::new(folder.info()?, None, PlanFile::default());
+    let evidence = known.evidence(folder);
+    Some(state(&known.info, &evidence))
+}
+
 struct Index {
     runs: PathBuf,
     known: HashMap<String, Known>,
@@ -113,8 +120,7 @@ impl Index {
             };
             // A folder that was renamed or copied is another run.
             let info = RunInfo { id: id.to_owned(), ..info };
-            let fresh = Known { info, written, plan, ends: HashMap::new(), slurm: None, deserted: false };
-            self.known.insert(id.to_owned(), fresh);
+            self.known.insert(id.to_owned(), Known::new(info, written, plan));
         }
         let known = self.known.get_mut(id)?;
         let evidence = known.evidence(&folder);
@@ -126,6 +132,10 @@ impl Index {
 }
 
 impl Known {
+    fn new(info: RunInfo, written: Option<SystemTime>, plan: PlanFile) -> Known {
+        Known { info, written, plan, ends: HashMap::new(), slurm: None, deserted: false }
+    }
+
     fn evidence(&mut self, folder: &RunFolder) -> Evidence {
         let logs = folder.logs();
         let mut evidence = Evidence {

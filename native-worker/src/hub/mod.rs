@@ -28,6 +28,8 @@ mod server;
 mod slurm;
 mod socket;
 
+pub use index::standing;
+
 use address::Address;
 
 /// What `shardplan serve` was told.

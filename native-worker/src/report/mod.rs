@@ -121,6 +121,36 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
+/// Writes a path as JSON: one that is no UTF-8, which a JSON text can't have, as people are shown it.
+///
+/// # Errors
+/// As the serializer.
+pub fn path<S: serde::Serializer>(path: &std::path::Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
+}
+
+/// Writes a path that may be missing as [`path`] does.
+///
+/// # Errors
+/// As the serializer.
+pub fn maybe_path<S: serde::Serializer>(
+    path: &Option<std::path::PathBuf>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => serializer.collect_str(&path.display()),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// Writes paths as [`path`] does.
+///
+/// # Errors
+/// As the serializer.
+pub fn paths<S: serde::Serializer>(paths: &[std::path::PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(paths.iter().map(|path| path.display().to_string()))
+}
+
 /// Prints findings as the JSON of a command that could not do its work.
 ///
 /// # Errors

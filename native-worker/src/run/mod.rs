@@ -327,7 +327,7 @@ fn info(id: &str, (plan, world_size): (&Plan, u64), torch: &Torch, rank: &RankBi
         user: process::user_name(),
         host: process::host_name(),
         started_unix_ms: run_folder::unix_ms(),
-        command: std::env::args().collect(),
+        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         versions: BTreeMap::from(versions.map(|(name, version)| (name.to_owned(), version))),
         launcher: Some(process::current()),
         slurm_job: None,

@@ -34,10 +34,11 @@ impl Origin {
             )));
         };
         let one = Checkpoint::at(&folder).filter(Checkpoint::has_index);
-        let checkpoints = match (&one, folder.join(run_folder::INFO).is_file()) {
-            (None, true) => Checkpoints::of_run(&folder),
-            _ => Checkpoints::at(&folder),
-        };
+        let (at, of_run) = (Checkpoints::at(&folder), Checkpoints::of_run(&folder));
+        // A run's folder whose description is lost still has its checkpoints.
+        let is_run =
+            folder.join(run_folder::INFO).is_file() || at.all().is_empty() && !of_run.all().is_empty();
+        let checkpoints = if one.is_none() && is_run { of_run } else { at };
         Ok(Origin { folder, checkpoints, one })
     }
 
@@ -121,6 +122,18 @@ impl Origin {
         }
         let found = self.run_folder().and_then(|folder| Some((folder.info()?, folder)));
         let Some((info, folder)) = found.filter(|_| self.one.is_none()) else {
+            let info = self.folder.join(run_folder::INFO);
+            let is_lost = self.one.is_none() && self.checkpoints.folder() != self.folder && !info.exists();
+            if is_lost {
+                let own = self.folder.join("plan.json");
+                let plan = if own.is_file() { own.display().to_string() } else { "PLAN".to_owned() };
+                return Err(Failure::usage(format!(
+                    "{} is missing, without which a run is not gone on with; its checkpoints are there, so begin a new run from them: \
+                     shardplan run {plan} --resume {}",
+                    info.display(),
+                    self.folder.display()
+                )));
+            }
             return Err(Failure::usage(format!(
                 "{} is no run, so give a plan beside --resume: a new run is begun from there",
                 self.folder.display()

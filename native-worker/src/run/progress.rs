@@ -101,14 +101,18 @@ impl Progress {
         self.rank.outcome
     }
 
-    /// Figures of the whole run for its summary.
+    /// Figures of this start for its summary. Steps and their tokens count once, however often a failure had them trained again; that
+    /// stands beside them, and seconds and speed are of all that was done.
     pub fn summary(&self) -> serde_json::Value {
+        let done = &self.rank.done;
         serde_json::json!({
-            "steps": self.last.as_ref().map_or(0, |step| step.step),
+            "last_step": self.last.as_ref().map_or(0, |step| step.step),
+            "steps": done.steps,
             "loss": self.last.as_ref().map(|step| step.loss),
-            "seconds": self.rank.done.seconds,
-            "tokens": self.rank.done.tokens,
-            "tokens_per_second": self.rank.done.tokens_per_second(),
+            "seconds": done.seconds,
+            "tokens": done.tokens_once,
+            "trained_again": {"steps": done.again, "tokens": done.tokens.saturating_sub(done.tokens_once)},
+            "tokens_per_second": done.tokens_per_second(),
         })
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use planner::finding::clip;
 use planner::run::{Last, RankEnd, verdict};
 use planner::wire::{Event, Exited, Gap, Outcome, Recovered, Recovering};
 use run_folder::{Log, LogWriter, RunFolder, gaps, survive_size_limits, unix_ms};
@@ -14,6 +15,7 @@ use super::progress::Progress;
 use super::ranks::{RankCommand, RankEvent, signal_rank};
 use super::survivors::Recovery;
 use crate::report::notice;
+use crate::report::text::one_line;
 
 /// Lines kept of each rank for its end.
 const LAST_LINES: usize = 20;
@@ -78,6 +80,9 @@ pub struct Supervisor {
     stops: StopSignals,
     /// A person was told that the log can't be written.
     told: bool,
+    /// What the control file says that is not understood, and whether that was told.
+    unknown: Option<String>,
+    unknown_told: bool,
     line_counts: BTreeMap<u64, u64>,
     stop_asked: bool,
     stopped_at: Option<Instant>,
@@ -121,6 +126,8 @@ impl Supervisor {
             log,
             stops: StopSignals::new()?,
             told: false,
+            unknown: None,
+            unknown_told: false,
             line_counts: BTreeMap::new(),
             stop_asked: false,
             stopped_at: None,
@@ -208,6 +215,19 @@ impl Supervisor {
             }
         } else if self.folder.stop_asked() && !self.stop_asked && !self.watch.whole_again {
             self.stop();
+        }
+        // A word that is being written is looked at again before anything is said of it.
+        let unknown = self.folder.unknown_asked();
+        if unknown != self.unknown {
+            self.unknown = unknown;
+            self.unknown_told = false;
+        } else if let Some(word) = self.unknown.as_ref().filter(|_| !self.unknown_told) {
+            notice(&format!(
+                "the run folder's control file says `{}`, which is not understood; it may say {}",
+                one_line(&clip(word)),
+                RunFolder::ASKED.join(" or ")
+            ));
+            self.unknown_told = true;
         }
     }
 

@@ -54,6 +54,7 @@ pub struct Cluster {
     /// Whether apptainer is there.
     pub apptainer: bool,
     /// Folders that all nodes see, and this user may write to.
+    #[serde(serialize_with = "crate::report::paths")]
     pub shared: Vec<PathBuf>,
     /// What could not be asked, as sentences.
     pub missing: Vec<String>,

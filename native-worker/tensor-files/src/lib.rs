@@ -15,3 +15,21 @@ pub use checkpoint::{CheckpointReader, Listed, Target, list};
 pub use export::{DcpExport, DcpExported, Export, Exported, export, export_dcp};
 pub use folder::ModelFolder;
 pub use header::{Place, TensorFile};
+
+/// An error of safetensors whose cause is said once: its own words end with those of the file system's error.
+pub fn said_once(error: safetensors::SafeTensorError) -> anyhow::Error {
+    match error {
+        safetensors::SafeTensorError::IoError(error) => error.into(),
+        other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_full_disk_is_said_once() {
+        let full = std::io::Error::from_raw_os_error(28);
+        let said = format!("{:#}", super::said_once(safetensors::SafeTensorError::IoError(full)));
+        assert_eq!(said, "No space left on device (os error 28)");
+    }
+}

@@ -196,6 +196,10 @@ fn a_trace_is_the_planners_to_the_byte() {
     let answer = shop.ask(&["estimate", "tiny.json", "--trace", "/no-such-folder/trace.json"]);
     assert_eq!(answer.code, Some(3), "{answer:?}");
     assert!(answer.stderr.contains("the trace can't be written"), "{answer:?}");
+    assert!(answer.stdout.contains("verdict"), "the answer is there all the same: {answer:?}");
+    // A disk that takes nothing leaves the answer, too.
+    let answer = shop.ask(&["estimate", "tiny.json", "--trace", "/dev/full"]);
+    assert!(answer.code == Some(3) && answer.stdout.contains("verdict"), "{answer:?}");
 }
 
 #[test]

@@ -127,6 +127,47 @@ fn the_folder_of_a_run_tells_which_rank_began() {
 }
 
 #[test]
+fn a_rank_that_was_killed_is_to_blame_and_not_its_peer() {
+    for (signal, code) in [("KILL", 137), ("ABRT", 134)] {
+        let shop = Workshop::new();
+        let says =
+            "shardplan-rank: rank 1 (process 7 on node1) is gone: its connection closed without a goodbye";
+        shop.run(&format!(
+            "if [ $RANK = 1 ]; then sleep 0.3; kill -{signal} $$; fi; sleep 0.4; echo \"{says}\" >&2; exit 1"
+        ));
+        let folder = shop.run_folder();
+        let answer = shop.ask(&["diagnose", folder.to_str().expect("UTF-8"), "--json"]);
+        let found: diagnose::Answer = serde_json::from_value(answer.json()).expect("an answer");
+        assert_eq!(found.verdicts[0].culprit.rank, Some(1), "{found:?}");
+        let end = found.exit.as_ref().expect("an end");
+        assert_eq!((end.origin.rank, end.code), (Some(1), Some(code)), "{found:?}");
+        assert!(found.standing.is_some_and(|standing| standing.reason.starts_with("Rank 1 was ended")));
+    }
+}
+
+#[test]
+fn a_folder_tells_how_its_run_stands() {
+    let shop = Workshop::new();
+    let info = r#"{"version":1,"id":"r","name":"n","user":"u","host":"h","started_unix_ms":1,"command":[],"versions":{},"world_size":1}"#;
+    shop.write("run/run.json", info);
+    let told = |outcome: Outcome, reason: &str| {
+        let ended = Event::Ended { outcome, reason: reason.into() };
+        let text = log(&[ended]);
+        shop.write("run/launcher-a.log", &text);
+        let answer = shop.ask(&["diagnose", "run"]);
+        let size = format!("{} bytes", text.len());
+        assert!(answer.stdout.contains(&size), "{answer:?}");
+        (answer.code, answer.stdout)
+    };
+    let (code, stopped) = told(Outcome::Stopped, "Stopped on request");
+    assert!(code == Some(0) && stopped.starts_with("stopped: the run was stopped on request"), "{stopped}");
+    let (code, done) = told(Outcome::Completed, "Every step was done");
+    assert!(code == Some(0) && done.starts_with("completed\n"), "{done}");
+    let (code, failed) = told(Outcome::Failed, "2 ranks hung after the others had ended");
+    assert!(code == Some(1) && failed.contains("2 ranks hung"), "{failed}");
+}
+
+#[test]
 fn a_run_folders_plan_that_is_not_valid_is_told() {
     let shop = Workshop::new();
     shop.write("run/run.json", "{}");

@@ -63,6 +63,16 @@ fn torchs_format_is_written_and_said() {
     assert_eq!(names, [".metadata", "__0_0.distcp"]);
 }
 
+/// Folders above the one that is named are made, as `run --runs` makes them.
+#[test]
+fn folders_above_are_made() {
+    let shop = Workshop::new();
+    checkpoint(&shop);
+    let answer = shop.ask(&["export", "checkpoints", "--to", "a/b/dcp", "--format", "dcp"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert!(shop.path("a/b/dcp/.metadata").is_file());
+}
+
 #[test]
 fn what_can_not_be_exported_is_refused() {
     let shop = Workshop::new();

@@ -210,3 +210,21 @@ fn a_damaged_checkpoint_is_told_from_none() {
     std::fs::create_dir(shop.path("checkpoints/step-00000003/checkpoint.json")).expect("a folder");
     refused(true, "checkpoint.json can't be read");
 }
+
+/// A run's folder without its description: its checkpoints are found, and what is missing is named.
+#[test]
+fn a_folder_whose_description_is_lost_names_it() {
+    let shop = Workshop::new();
+    shop.write("lost/checkpoints/step-00000003/checkpoint.json", "{}");
+    shop.write("lost/plan.json", crate::support::TINY);
+    let answer = shop.ask(&["run", "--resume", "lost"]);
+    assert_eq!(answer.code, Some(2), "{answer:?}");
+    assert!(
+        answer.stderr.contains("run.json is missing") && answer.stderr.contains("plan.json --resume"),
+        "{answer:?}"
+    );
+    for command in [&["run", "tiny.json", "--resume", "lost"][..], &["export", "lost", "--to", "out"]] {
+        let answer = shop.ask(command);
+        assert!(!answer.stderr.contains("there is no checkpoint"), "{answer:?}");
+    }
+}

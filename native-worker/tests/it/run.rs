@@ -50,6 +50,31 @@ fn a_run_that_completes_leaves_a_whole_record() {
 }
 
 #[test]
+fn a_folder_whose_name_is_no_text_takes_runs() {
+    use std::os::unix::ffi::OsStrExt;
+    let shop = Workshop::new();
+    let runs = std::ffi::OsStr::from_bytes(b"r\xff");
+    let mut command = shop.shardplan();
+    command.args(["run", "tiny.json", "--json", "--runs"]).arg(runs).env("FAKE", "finish completed");
+    let answer = Answer::soon(&mut command);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert!(answer.json()["folder"].as_str().is_some_and(|folder| folder.contains('\u{fffd}')), "{answer:?}");
+}
+
+#[test]
+fn a_word_of_the_control_file_that_is_not_known_is_answered() {
+    let shop = Workshop::new();
+    let answer = shop.run(
+        "if [ $RANK = 0 ]; then for run in runs/*; do echo halt > $run/control; done; sleep 1; fi; finish completed",
+    );
+    assert!(
+        answer.stderr.contains("says `halt`, which is not understood; it may say stop or whole"),
+        "{answer:?}"
+    );
+    assert_eq!(answer.stderr.matches("`halt`").count(), 1, "{answer:?}");
+}
+
+#[test]
 fn a_plan_whose_data_is_missing_is_refused_before_ranks_start() {
     let shop = Workshop::new();
     let there = shop.write("there.txt", "some text");

@@ -6,6 +6,7 @@ use super::against_plan::AgainstPlan;
 use super::exits::ProcessEnd;
 use super::oom::OutOfMemory;
 use super::origin::Origin;
+use super::standing::Standing;
 use planner::units::thousands;
 
 /// Everything that is said of the logs of a run.
@@ -23,6 +24,9 @@ pub struct Answer {
     /// How attempts of the job before the last ended, where the logs have several; everything else is of the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Earlier>,
+    /// How the run stands by its own folder, where one was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<Standing>,
     /// What was looked at.
     pub looked_at: LookedAt,
     /// What else is worth knowing.

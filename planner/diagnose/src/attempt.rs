@@ -85,7 +85,7 @@ pub(super) struct Progress {
 pub(super) struct Attempt {
     pub(super) seen: BTreeMap<Key, Seen>,
     pub(super) ends: Vec<(ProcessEnd, Moment)>,
-    /// What torchrun calls the root cause.
+    /// The first to fail, as who started them says: what torchrun calls the root cause.
     pub(super) root: Option<(ProcessEnd, Moment)>,
     /// Ranks that write in it.
     pub(super) ranks: BTreeSet<u32>,
@@ -97,6 +97,8 @@ pub(super) struct Attempt {
     pub(super) squeezed: BTreeSet<Squeezed>,
     /// Ranks that others name as missing at a barrier, each with whether that is only an echo: [`super::missing::accused`].
     pub(super) accused: BTreeSet<(bool, u32)>,
+    /// Ranks that others say are gone.
+    pub(super) gone: BTreeSet<u32>,
     /// The last iteration of which a checkpoint is said to be saved.
     pub(super) saved: Option<u64>,
     /// By file.
@@ -122,6 +124,7 @@ impl Attempt {
         self.ranks.extend(later.ranks);
         self.waiting.extend(later.waiting);
         self.accused.extend(later.accused);
+        self.gone.extend(later.gone);
         self.saved = self.saved.max(later.saved);
         later.squeezed.into_iter().for_each(|squeezed| self.note_squeezed(squeezed));
         self.progress.extend(later.progress);
@@ -131,6 +134,13 @@ impl Attempt {
     pub(super) fn note_squeezed(&mut self, squeezed: Squeezed) {
         if self.squeezed.len() < MOST_SQUEEZED {
             self.squeezed.insert(squeezed);
+        }
+    }
+
+    /// Notes a rank that another says is gone.
+    pub(super) fn note_gone(&mut self, rank: u32) {
+        if self.gone.len() < MOST_RANKS {
+            self.gone.insert(rank);
         }
     }
 

@@ -13,6 +13,7 @@ use super::ignored::Ignored;
 use super::missing;
 use super::oom;
 use super::origin::{self, Format, Origin};
+use super::places;
 use super::progress;
 use super::reader::{Found, Listener};
 use super::redact;
@@ -84,6 +85,8 @@ impl Moment {
 pub(super) struct FileSeen {
     pub(super) name: String,
     pub(super) bytes: u64,
+    /// Bytes that it has on disk, where other text was made of them.
+    on_disk: Option<u64>,
     pub(super) lines: u64,
     pub(super) traceback: Option<u64>,
     /// Its first bytes, which say what it is where it is no text.
@@ -141,10 +144,17 @@ impl Book {
         file.is_binary |= bytes.contains(&0);
     }
 
+    /// Notes the size of a file of which lines are made.
+    pub(super) fn size(&mut self, bytes: u64) {
+        if let Some(file) = self.files.last_mut() {
+            file.on_disk = Some(bytes);
+        }
+    }
+
     /// Ends a file.
     pub(super) fn close(&mut self, (bytes, lines): (u64, u64)) {
         if let Some(file) = self.files.last_mut() {
-            file.bytes = file.bytes.saturating_add(bytes);
+            file.bytes = file.on_disk.unwrap_or_else(|| file.bytes.saturating_add(bytes));
             file.lines = file.lines.saturating_add(lines);
         }
     }
@@ -283,6 +293,11 @@ impl Book {
         } else if let Some(end) = exits::of_others(text) {
             self.end(end, moment);
         }
+        if let Some(how) = message.strip_prefix(exits::FIRST_END)
+            && let Some(end) = exits::of_others(how)
+        {
+            self.attempts.now().root.get_or_insert((end, moment));
+        }
         if message.starts_with("host") {
             self.block.at(stamp_above(line.before));
         }
@@ -300,8 +315,17 @@ impl Book {
     /// Things that one line shows; of several the one that says most of why.
     fn note_signs(&mut self, line: &Line, text: &str, at: usize, is_ignored: bool) {
         let message = &text[at..];
-        if message.starts_with(LAST_WORD) {
-            self.record(Key::LastWord, Weight::Fatal, line, text);
+        let gone = missing::gone(message);
+        if let Some(rank) = gone {
+            self.attempts.now().note_gone(rank);
+        }
+        // What a rank says of another that is gone follows from that one's end, and is no error of its own.
+        if let Some(word) = message.strip_prefix(LAST_WORD)
+            && gone.is_none()
+        {
+            let told_of = missing::told_of(word).map(|rank| Origin { rank: Some(rank), ..Origin::default() });
+            let origin = told_of.unwrap_or_else(|| line.origin.clone());
+            self.record(Key::LastWord, Weight::Fatal, &Line { origin, ..*line }, text);
             return;
         }
         if exception::is_code(message) || text.contains("NCCL INFO") {
@@ -436,7 +460,7 @@ impl Listener for Book {
         if origin.rank.is_none() {
             origin.rank = origin::rank_in_text(&text);
         }
-        let (node, gpu) = places_in_text(&text);
+        let (node, gpu) = places::in_text(&text);
         origin.node = origin.node.or(node);
         origin.gpu = origin.gpu.or(gpu);
         if is_of_slurm(&text) {
@@ -553,38 +577,4 @@ fn frame_above(before: &[u8], rank: Option<u32>) -> Option<(String, u64)> {
         (text[at..].starts_with("File \"") && (origin.rank.is_none() || origin.rank == rank))
             .then_some((text, above as u64))
     })
-}
-
-/// Node and GPU that a text names.
-fn places_in_text(text: &str) -> (Option<String>, Option<String>) {
-    let word = |before: &str| {
-        let (_, rest) = text.split_once(before)?;
-        let name: String = rest
-            .chars()
-            .take_while(|letter| letter.is_ascii_alphanumeric() || "-._".contains(*letter))
-            .take(80)
-            .collect();
-        let name = name.trim_end_matches('.').to_owned();
-        name.bytes().any(|byte| byte.is_ascii_alphanumeric()).then_some(name)
-    };
-    let is_step = text.contains("CANCELLED") || text.contains("REQUEUED");
-    let node = is_step
-        .then(|| word(" ON "))
-        .flatten()
-        .or_else(|| word("Node failure on "))
-        .or_else(|| word(", node: "))
-        .or_else(|| word(", node "))
-        .or_else(|| word("slurmstepd-"))
-        .or_else(|| {
-            let (_, rest) = text.split_once("srun: error: ")?;
-            let (name, rest) = rest.split_once(": ")?;
-            let is_name = rest.starts_with("task")
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-            is_name.then(|| name.to_owned())
-        });
-    let number = |before: &str| {
-        let (_, rest) = text.split_once(before)?;
-        origin::digits(rest).map(|(number, _)| number.to_string())
-    };
-    (node, number("Device: ").or_else(|| number(", device ")))
 }

@@ -23,10 +23,23 @@ pub struct ProcessEnd {
 }
 
 impl ProcessEnd {
+    /// Whether a signal ended it that was no request to end.
+    pub(super) fn was_killed(&self) -> bool {
+        self.signal.is_some() && !self.was_told()
+    }
+
     /// Whether it was told to end, which says nothing of why.
     pub(super) fn was_told(&self) -> bool {
         matches!(self.code, Some(143 | 15))
     }
+}
+
+/// Before the line of the process that failed first, where who watched all of them knows it: [`crate::first_end`].
+pub(super) const FIRST_END: &str = "first to end: ";
+
+/// A line that says which process failed first: `how` is what it says of one, such as `Rank 1 was ended by signal 9`.
+pub fn first_end(how: &str) -> String {
+    format!("{FIRST_END}{how}")
 }
 
 const SIGNALS: [(u32, &str); 10] = [

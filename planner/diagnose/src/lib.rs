@@ -19,12 +19,14 @@ mod missing;
 mod oom;
 mod origin;
 mod pattern;
+mod places;
 mod progress;
 mod reader;
 mod redact;
 mod restart;
 mod scan;
 mod stamp;
+mod standing;
 mod taken;
 #[cfg(test)]
 mod tests;
@@ -34,9 +36,10 @@ mod xid;
 pub use against_plan::AgainstPlan;
 pub use answer::{Answer, Earlier, Evidence, LookedAt, LookedAtFile, Part, Sure, Verdict};
 pub use book::last_word;
-pub use exits::ProcessEnd;
+pub use exits::{ProcessEnd, first_end};
 pub use oom::{OtherProcess, OutOfMemory};
 pub use origin::Origin;
+pub use standing::Standing;
 
 use book::Book;
 use reader::Reader;
@@ -49,12 +52,13 @@ pub struct Diagnosis {
     plan: Option<Plan>,
     book: Book,
     reader: Option<Reader>,
+    standing: Option<Standing>,
 }
 
 impl Diagnosis {
     /// Nothing was looked at yet. With a plan, out-of-memory errors are set against its prediction.
     pub fn new(plan: Option<&Plan>) -> Diagnosis {
-        Diagnosis { plan: plan.cloned(), book: Book::default(), reader: None }
+        Diagnosis { plan: plan.cloned(), book: Book::default(), reader: None, standing: None }
     }
 
     /// Begins a file; its name stands in the answer, and may tell the rank.
@@ -62,6 +66,16 @@ impl Diagnosis {
         self.close();
         self.book.open(name);
         self.reader = Some(Reader::new());
+    }
+
+    /// Says how the run stands whose logs these are, where its folder tells.
+    pub fn stands(&mut self, standing: Standing) {
+        self.standing = Some(standing);
+    }
+
+    /// Says how many bytes the file has on disk, where what is fed is made of its records.
+    pub fn size(&mut self, bytes: u64) {
+        self.book.size(bytes);
     }
 
     /// Takes the next bytes of the file, cut anywhere. Without a file before, one named `-` begins.
@@ -78,7 +92,7 @@ impl Diagnosis {
     /// What all of it says.
     pub fn finish(mut self) -> Answer {
         self.close();
-        verdict::answer(self.book, self.plan.as_ref())
+        verdict::answer(self.book, self.plan.as_ref(), self.standing)
     }
 
     fn close(&mut self) {

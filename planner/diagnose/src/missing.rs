@@ -1,7 +1,10 @@
 //! Whom the ranks that waited in vain waited for: they say it themselves, or it is who does not complain.
 
 use super::attempt::Attempt;
+use super::book::Key;
+use super::causes::PEER_GONE;
 use super::origin::{Origin, digits};
+use super::scan::SCANNER;
 
 /// Ranks that are listed.
 const MOST_RANKS: usize = 16;
@@ -35,11 +38,43 @@ pub(super) fn accused(text: &str) -> Vec<(bool, u32)> {
         .map_or(Vec::new(), |(_, rest)| numbers(rest))
 }
 
+/// The rank that this line of the worker says is gone: `rank 1 (process 4711 on node1) is gone: its connection closed`, `rank 1 does
+/// not answer, so it is stopped`.
+pub(super) fn gone(text: &str) -> Option<u32> {
+    [(" is gone: ", " (process "), (" does not answer, so it is stopped", " does not")].into_iter().find_map(
+        |(words, behind)| {
+            text.match_indices(words).find_map(|(place, _)| {
+                let (start, _) = text[..place].rsplit_once("rank ")?;
+                digits(&text[start.len() + 5..])
+                    .filter(|(_, rest)| rest.starts_with(behind))
+                    .map(|(rank, _)| rank)
+            })
+        },
+    )
+}
+
+/// Whose end the last word of a rank tells of, where that names it: `shardplan-rank: rank 1: there is no such file`.
+pub(super) fn told_of(word: &str) -> Option<u32> {
+    let rest = word.strip_prefix(planner::wire::WORKER_SAYS)?.strip_prefix("rank ")?;
+    digits(rest).filter(|(_, rest)| rest.starts_with(": ")).map(|(rank, _)| rank)
+}
+
 /// The rank that others waited for, and how it was found.
 pub(super) fn rank(attempt: &Attempt, cause: &str) -> (Option<Origin>, String) {
     if cause == "nccl-init-wait" {
         let words = "The ranks that report this wait for rank 0".to_owned();
         return (Some(Origin { rank: Some(0), ..Origin::default() }), words);
+    }
+    if cause == PEER_GONE {
+        // Who says it of another has lost that one, and may be lost to a third.
+        let first = attempt.gone.iter().find(|rank| is_gone_first(attempt, **rank)).or(attempt.gone.first());
+        return match first {
+            Some(&rank) => (
+                Some(Origin { rank: Some(rank), ..Origin::default() }),
+                format!("It is rank {rank} that others say is gone; nothing here says how it ended"),
+            ),
+            None => (None, String::new()),
+        };
     }
     if cause != "nccl-timeout" {
         return (None, String::new());
@@ -81,6 +116,14 @@ pub(super) fn rank(attempt: &Attempt, cause: &str) -> (Option<Origin>, String) {
     (None, String::new())
 }
 
+/// Whether a rank is gone for a reason of its own: others say that it is, and it says so of none.
+pub(super) fn is_gone_first(attempt: &Attempt, rank: u32) -> bool {
+    let is =
+        |key: &Key| matches!(key, Key::Cause(cause) if SCANNER.causes[usize::from(*cause)].id == PEER_GONE);
+    attempt.gone.contains(&rank)
+        && !attempt.seen.iter().any(|(key, seen)| is(key) && seen.ranks.contains(&rank))
+}
+
 fn list(ranks: &[u32], one: &str, many: &str) -> String {
     let names: Vec<String> = ranks.iter().map(u32::to_string).collect();
     match names.len() {
@@ -91,7 +134,22 @@ fn list(ranks: &[u32], one: &str, many: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::accused;
+    use super::{accused, gone, told_of};
+
+    #[test]
+    fn whose_end_a_rank_tells_of() {
+        let lost = "rank 12 (process 4711 on node1) is gone: its connection closed without a goodbye";
+        assert_eq!(gone(lost), Some(12));
+        assert_eq!(
+            gone("after 3 s rank 7 does not answer, so it is stopped or its machine is not reachable"),
+            Some(7)
+        );
+        assert_eq!(gone("the launcher (process 4711) is gone: it was killed or crashed"), None);
+        assert_eq!(gone("rank 3 says that the disk is gone: why"), None);
+        assert_eq!(told_of("shardplan-rank: rank 1: there is no such file"), Some(1));
+        assert_eq!(told_of(&format!("shardplan-rank: {lost}")), None);
+        assert_eq!(told_of("shardplan-rank: there is no such file"), None);
+    }
 
     #[test]
     fn a_barrier_names_who_is_late() {

@@ -10,11 +10,12 @@ use super::against_plan;
 use super::answer::{Answer, Earlier, LookedAt, LookedAtFile, Part, Sure, Verdict};
 use super::attempt::{Attempt, Seen};
 use super::book::{Book, Key, Moment, last_word_in};
-use super::causes::{Role, Weight};
+use super::causes::{PEER_GONE, Role, Weight};
 use super::exits::{ProcessEnd, only_an_exit};
 use super::missing;
-use super::origin::Format;
+use super::origin::{Format, Origin};
 use super::scan::SCANNER;
+use super::standing::Standing;
 use super::taken;
 use super::xid;
 use planner::plan::Plan;
@@ -57,17 +58,20 @@ struct Candidate<'a> {
 }
 
 /// The answer of a book.
-pub(super) fn answer(mut book: Book, plan: Option<&Plan>) -> Answer {
+pub(super) fn answer(mut book: Book, plan: Option<&Plan>, standing: Option<Standing>) -> Answer {
     let (earlier, last) = std::mem::take(&mut book.attempts).settle();
     let earlier: Vec<Earlier> = earlier
         .iter()
-        .filter_map(|(number, attempt)| earlier_end(*number, &Looked { book: &book, attempt }))
+        .filter_map(|(number, attempt)| {
+            earlier_end(*number, &Looked { book: &book, attempt, standing: None })
+        })
         .collect();
-    let mut answer = of_attempt(&Looked { book: &book, attempt: &last }, plan);
+    let mut answer = of_attempt(&Looked { book: &book, attempt: &last, standing: standing.as_ref() }, plan);
     if !earlier.is_empty() {
         answer.notes.insert(0, before(&earlier));
     }
     answer.earlier = earlier;
+    answer.standing = standing;
     answer
 }
 
@@ -75,6 +79,8 @@ pub(super) fn answer(mut book: Book, plan: Option<&Plan>) -> Answer {
 struct Looked<'a> {
     book: &'a Book,
     attempt: &'a Attempt,
+    /// How the run stands by its folder; none of attempts before the last, and of logs without a folder.
+    standing: Option<&'a Standing>,
 }
 
 /// How an attempt ended that was not the last.
@@ -101,14 +107,17 @@ fn of_attempt(looked: &Looked, plan: Option<&Plan>) -> Answer {
         looked.attempt.seen.iter().map(|(key, seen)| candidate(looked, key, seen)).collect();
     let mut notes = Vec::new();
     let exit = first_end(looked);
+    let own_end = exit.as_ref().filter(|end| !end.was_told());
+    // What ranks printed that then ended as they were asked to, or behind their last step, ended nothing.
+    let is_settled = own_end.is_none() && looked.standing.is_some_and(Standing::ended_well);
     let (lived, mut candidates): (Vec<Candidate>, Vec<Candidate>) =
-        candidates.drain(..).partition(|candidate| was_survived(looked, candidate));
-    follow_up(&mut candidates);
+        candidates.drain(..).partition(|candidate| is_settled || was_survived(looked, candidate));
+    follow_up(&mut candidates, looked, exit.as_ref());
     let mut candidates = in_order(candidates);
     // Remarks alone are no cause, and neither is SIGTERM in a run that came to its end.
     let is_done = looked.attempt.progress.values().any(|file| file.done.is_some());
     let has_cause = candidates.iter().any(|candidate| candidate.tier < Tier::Weak);
-    let ended_badly = exit.as_ref().is_some_and(|end| !end.was_told());
+    let ended_badly = own_end.is_some();
     if !has_cause && !ended_badly {
         candidates.retain(|candidate| candidate.tier != Tier::Weak && !is_done);
     }
@@ -137,11 +146,14 @@ fn of_attempt(looked: &Looked, plan: Option<&Plan>) -> Answer {
     }
     // What others say at the end is no cause where one process is known to have ended on its own.
     if candidates.first().is_none_or(|first| first.tier == Tier::Cascade)
-        && let Some(end) = exit.as_ref().filter(|end| !end.was_told())
+        && let Some(end) = own_end
     {
         verdicts.iter_mut().for_each(|verdict| verdict.part = Part::Consequence);
         verdicts.insert(0, only_an_exit(end));
         verdicts.truncate(MOST_VERDICTS);
+    }
+    if verdicts.is_empty() {
+        verdicts.extend(looked.standing.and_then(Standing::verdict));
     }
     if let Some(note) = silence(looked, &candidates) {
         notes.push(note);
@@ -154,9 +166,10 @@ fn of_attempt(looked: &Looked, plan: Option<&Plan>) -> Answer {
         }
     }
     if verdicts.is_empty() {
-        notes.push(match is_done {
-            true => "nothing that ends a run was found, and training says that it is done".to_owned(),
-            false => "nothing that ends a run was found; give the logs of all ranks and the output of the batch job, and the node's \
+        notes.push(match (looked.standing.and_then(Standing::note), is_done) {
+            (Some(note), _) => note,
+            (None, true) => "nothing that ends a run was found, and training says that it is done".to_owned(),
+            (None, false) => "nothing that ends a run was found; give the logs of all ranks and the output of the batch job, and the node's \
                       dmesg where a node is suspected"
                 .to_owned(),
         });
@@ -175,6 +188,7 @@ fn of_attempt(looked: &Looked, plan: Option<&Plan>) -> Answer {
         verdicts,
         exit,
         earlier: Vec::new(),
+        standing: None,
         looked_at: looked_at(looked.book),
         notes,
     }
@@ -200,7 +214,7 @@ fn candidate<'a>(looked: &Looked, key: &'a Key, seen: &'a Seen) -> Candidate<'a>
 }
 
 /// Takes back what follows from something else that was seen, whichever of the two a log has first.
-fn follow_up(candidates: &mut [Candidate]) {
+fn follow_up(candidates: &mut [Candidate], looked: &Looked, exit: Option<&ProcessEnd>) {
     let seen = |is: &dyn Fn(&Key) -> bool| {
         candidates.iter().any(|candidate| candidate.tier < Tier::Symptom && is(candidate.key))
     };
@@ -218,6 +232,9 @@ fn follow_up(candidates: &mut [Candidate]) {
         let only_says = |text: &str| candidate.seen.evidence.iter().all(|line| line.text.contains(text));
         let of_trap =
             exchange_trapped && is(key, "cuda-illegal-access") && only_says("unspecified launch failure");
+        if follows_from_an_end(looked, candidate, exit) {
+            candidate.tier = candidate.tier.max(Tier::Cascade);
+        }
         if of_hardware || of_job || of_trap {
             candidate.tier = candidate.tier.max(Tier::Symptom);
         }
@@ -229,6 +246,23 @@ fn follow_up(candidates: &mut [Candidate]) {
         if memory_taken && is(key, "cuda-oom") && candidate.seen.out_of_memory.is_none() {
             candidate.tier = candidate.tier.max(Tier::Likely);
         }
+    }
+}
+
+/// Whether ranks say this because of an end that is known: that a peer is gone whose end is, or their own last words where a signal ended
+/// another one before.
+fn follows_from_an_end(looked: &Looked, candidate: &Candidate, exit: Option<&ProcessEnd>) -> bool {
+    let rank = |end: &ProcessEnd| end.origin.rank;
+    match candidate.key {
+        Key::LastWord => exit
+            .filter(|end| end.was_killed())
+            .and_then(rank)
+            .is_some_and(|killed| !candidate.seen.ranks.contains(&killed)),
+        key if is(key, PEER_GONE) => {
+            let is_first = |rank| missing::is_gone_first(looked.attempt, rank);
+            ends(looked).any(|(end, _)| rank(end).is_some_and(is_first))
+        }
+        _ => false,
     }
 }
 
@@ -323,7 +357,13 @@ fn first_end(looked: &Looked) -> Option<ProcessEnd> {
     let own = ends(looked).filter(|(end, _)| !end.was_told()).min_by(|one, two| {
         // Aborting is mostly what NCCL's watchdog does once another rank is gone.
         let aborted = |end: &ProcessEnd| end.code == Some(134);
-        aborted(&one.0).cmp(&aborted(&two.0)).then(one.1.order(two.1))
+        // Whoever others lost came before them.
+        let lost_another = |end: &ProcessEnd| {
+            let is_first = |rank| missing::is_gone_first(looked.attempt, rank);
+            !looked.attempt.gone.is_empty() && !end.origin.rank.is_some_and(is_first)
+        };
+        let follows = |end: &ProcessEnd| (lost_another(end), aborted(end));
+        follows(&one.0).cmp(&follows(&two.0)).then(one.1.order(two.1))
     });
     let root = looked.attempt.root.as_ref().filter(|(end, _)| !end.was_told());
     let chosen = match (root, own) {
@@ -421,7 +461,10 @@ fn verdict(
     {
         culprit = culprit.or(&end.origin);
     }
-    if culprit.rank.is_none() && seen.ranks.len() == 1 {
+    if is(key, "launcher-gone") {
+        // Ranks say it, and it is none of them.
+        culprit = Origin { rank: None, local_rank: None, ..culprit };
+    } else if culprit.rank.is_none() && seen.ranks.len() == 1 {
         // Its first line has no mark, and all that have one are of one rank.
         culprit.rank = seen.ranks.first().copied();
     }

@@ -32,6 +32,13 @@ pub enum Recognised {
     },
     /// Megatron Bridge with a recipe: the rest is on the command line.
     Bridge,
+    /// A framework's script in which the place of its configuration is still to be filled.
+    Unnamed {
+        /// The framework.
+        framework: &'static str,
+        /// What stands there, such as `<CONFIG.yaml>`.
+        placeholder: String,
+    },
     /// Nothing that is known here.
     Unknown,
 }
@@ -44,6 +51,7 @@ impl Recognised {
             Recognised::TorchtitanFile { .. } | Recognised::TorchtitanFunction { .. } => "torchtitan",
             Recognised::Automodel { .. } => "automodel",
             Recognised::Bridge => "bridge",
+            Recognised::Unnamed { framework, .. } => framework,
             Recognised::Unknown => "unknown",
         }
     }
@@ -54,7 +62,9 @@ impl Recognised {
             Recognised::TorchtitanFile { path }
             | Recognised::TorchtitanFunction { path, .. }
             | Recognised::Automodel { path } => Some(path),
-            Recognised::Megatron | Recognised::Bridge | Recognised::Unknown => None,
+            Recognised::Megatron | Recognised::Bridge | Recognised::Unnamed { .. } | Recognised::Unknown => {
+                None
+            }
         }
     }
 }
@@ -70,7 +80,7 @@ pub fn recognise(launched: &Launched) -> Recognised {
         return Recognised::Bridge;
     }
     let titan = program.starts_with("torchtitan") || program.ends_with("torchtitan/train.py");
-    if let Some(path) = options.word("job.config-file") {
+    if let Some(path) = options.word("job.config-file").filter(|path| !is_placeholder(path)) {
         return Recognised::TorchtitanFile { path };
     }
     let module = options.word("module").filter(|module| is_name(module));
@@ -86,10 +96,25 @@ pub fn recognise(launched: &Launched) -> Recognised {
     let recipe = function.as_ref().or(short).filter(is_recipe);
     let is_automodel = program.ends_with("automodel") || program.starts_with("nemo_automodel.");
     let alone = || launched.words.iter().skip(1).find(is_recipe).filter(|_| is_automodel);
-    match recipe.or_else(alone) {
-        Some(path) => Recognised::Automodel { path: path.clone() },
-        None => Recognised::Unknown,
+    if let Some(path) = recipe.or_else(alone) {
+        return Recognised::Automodel { path: path.clone() };
     }
+    // As scripts are written for which no configuration was named yet.
+    let unnamed = |framework| {
+        let left = launched.words.iter().skip(1).find(|word| is_placeholder(word))?;
+        Some(Recognised::Unnamed { framework, placeholder: left.clone() })
+    };
+    match (titan, is_automodel) {
+        (true, _) => unnamed("torchtitan"),
+        (_, true) => unnamed("automodel"),
+        _ => None,
+    }
+    .unwrap_or(Recognised::Unknown)
+}
+
+/// Whether a word is the place of one that is still to be written, such as `<CONFIG.yaml>`.
+fn is_placeholder(word: &str) -> bool {
+    word.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).is_some_and(|name| !name.is_empty())
 }
 
 /// Whether a word can be the name of a Python module or function, so that no path is made of anything else.
@@ -127,16 +152,21 @@ pub fn import_job(
             Err(message) => unread(message),
         },
         Recognised::Bridge => bridge::import_bridge_job(words, job),
+        Recognised::Unnamed { framework, placeholder } => unread(format!(
+            "{placeholder} stands where this script of {framework} is to name its configuration, in which the model is: write its name there, or \
+             name the model by shardplan plan --model"
+        )),
         Recognised::Unknown => unread(
             "no framework that is known here was recognised in the command line; name the model by shardplan plan --model, or a plan by shardplan wrap --plan FILE".to_owned(),
         ),
     }
 }
 
+/// A job of which there is no plan, by what stands in the way.
 fn unread(message: String) -> Imported {
     Imported {
         file: None,
-        findings: vec![Finding::info("arguments", Value::Null, message)],
+        findings: vec![Finding::error("arguments", Value::Null, message).rule("jobs that become plans")],
         unknown: Vec::new(),
     }
 }
@@ -184,6 +214,29 @@ mod tests {
             None,
         );
         check("sleep 1", "unknown", None);
+        // Our own scripts without a configuration.
+        check(
+            "torchrun -m torchtitan.train --module '<TITAN_MODULE>' --config '<TITAN_CONFIG>'",
+            "torchtitan",
+            None,
+        );
+        check("torchrun -m torchtitan.train --job.config_file '<TITAN_CONFIG>'", "torchtitan", None);
+        check("srun python -m nemo_automodel.cli.app '<CONFIG.yaml>' --x 1", "automodel", None);
+    }
+
+    #[test]
+    fn what_is_no_job_is_an_error_with_a_rule() {
+        for line in [
+            "sleep 1",
+            "python -m nemo_automodel.cli.app '<CONFIG.yaml>'",
+            "torchrun -m torchtitan.train --job.config_file a.toml",
+        ] {
+            let launched = crate::import::unwrap(&shlex::split(line).unwrap());
+            let found = import_job(&launched, &recognise(&launched), None, &crate::import::testing::job(1));
+            let first = &found.findings[0];
+            assert_eq!(first.severity, planner::Severity::Error, "{first:?}");
+            assert!(!first.rule.is_empty() && found.file.is_none(), "{first:?}");
+        }
     }
 
     #[test]

@@ -134,6 +134,9 @@ fn replicate_rules(shape: &Shape<'_>, broken: &mut Broken) {
     }
 }
 
+/// The rule of models that a runtime's own plans know no class of.
+pub const OF_CLASS: &str = "a tensor-parallel plan for the model's class";
+
 fn head_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let tp = shape.layout.tp;
     if tp == 1 {
@@ -152,8 +155,8 @@ fn head_rules(shape: &Shape<'_>, broken: &mut Broken) {
     };
     let other = !mixers.iter().all(known);
     let own = shape.layout.tp_plan == TpPlanSource::Own;
-    broken.require(!(other && own), "layout.tp", tp, "a tensor-parallel plan for the model's class", || {
-        "there is no tensor-parallel plan for latent or linear attention, Mamba and the like: set tp to 1, or give layout.tp_plan as a map from module pattern to style".to_owned()
+    broken.require(!(other && own), "layout.tp", tp, OF_CLASS, || {
+        "there is no tensor-parallel plan for latent or linear attention, Mamba and the like: set tp to 1, or give layout.tp_plan: \"hf\" for the plan that transformers has for the model's class, where it has one, or a map from module pattern to style".to_owned()
     });
 }
 

@@ -22,6 +22,7 @@ pub(crate) use layout::{
     Aspect, Broken, broken_at, broken_batch, first_broken, first_broken_alone, group_of, groups_fit,
     most_in_groups,
 };
+pub use mesh::OF_CLASS as TP_PLAN_OF_CLASS;
 pub(crate) use owner::{Owned, Owner};
 pub(crate) use remarks::remarks;
 pub use remarks::{is_asked, is_idle};

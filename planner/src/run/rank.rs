@@ -74,6 +74,12 @@ pub struct Done {
     pub highest: u64,
     /// Tokens of all steps; of steps that were trained again they count again.
     pub tokens: u64,
+    /// Steps, each once.
+    pub steps: u64,
+    /// Their tokens.
+    pub tokens_once: u64,
+    /// Steps that were trained again after a failure, as often as they were.
+    pub again: u64,
     /// Their seconds.
     pub seconds: f64,
     /// Seconds of the last of them; none before there is one.
@@ -89,6 +95,12 @@ pub struct Done {
 impl Done {
     fn add(&mut self, unix_ms: u64, step: &Step) {
         self.first.get_or_insert((step.step, unix_ms));
+        if step.step > self.highest {
+            self.steps += 1;
+            self.tokens_once = self.tokens_once.saturating_add(step.tokens);
+        } else {
+            self.again += 1;
+        }
         self.highest = self.highest.max(step.step);
         self.tokens = self.tokens.saturating_add(step.tokens);
         self.seconds += step.seconds;
@@ -179,5 +191,19 @@ impl RankRecord {
             peak_allocated_bytes: most_allocated_bytes,
             ..memory
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_and_tokens_count_once_and_what_was_trained_again_apart() {
+        let mut done = Done::default();
+        for step in [61, 62, 63, 62, 63, 64] {
+            done.add(step, &Step { step, tokens: 10, seconds: 1.0, ..Step::default() });
+        }
+        assert_eq!((done.steps, done.tokens_once, done.again, done.tokens), (4, 40, 2, 60));
     }
 }

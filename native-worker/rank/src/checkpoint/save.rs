@@ -96,7 +96,7 @@ fn write(folder: &Path, rank: u64, staged: &[Staged]) -> anyhow::Result<(u64, St
     let pieces: Vec<_> = staged.iter().map(|one| &one.saved).collect();
     let about = HashMap::from([(PIECES.to_owned(), serde_json::to_string(&pieces)?)]);
     let tensors = staged.iter().map(|one| (one.saved.tensor.as_str(), one));
-    serialize_to_file(tensors, Some(about), &path)?;
+    serialize_to_file(tensors, Some(about), &path).map_err(tensor_files::said_once)?;
     File::open(&path)?.sync_all()?;
     File::open(folder)?.sync_all()?;
     Ok(measure(&path)?)

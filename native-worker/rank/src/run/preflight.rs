@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tch::Device;
 
 use crate::arguments::Arguments;
-use crate::environment::{Environment, derive};
+use crate::environment::{Environment, Variables, derive};
 use crate::{device, notice, sys};
 
 /// The most bytes that a plan file may have.
@@ -43,6 +43,12 @@ impl Reading {
     }
 }
 
+/// The variables of the environment; one that is no text is none that a rank reads.
+fn variables() -> Variables {
+    let text = |value: std::ffi::OsString| value.into_string().ok();
+    std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
+}
+
 /// A rank that may meet the others.
 pub(super) struct Ready {
     /// Which rank this is, by the numbers of the whole world.
@@ -55,7 +61,7 @@ pub(super) struct Ready {
 
 /// Reads and checks everything that a rank needs; none where the plan leaves its slot out.
 pub(super) fn preflight(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<Option<Ready>> {
-    let environment = derive(&std::env::vars().collect())?;
+    let environment = derive(&variables())?;
     for warning in &environment.warnings {
         notice(warning);
     }

@@ -149,6 +149,7 @@ impl Writer<'_> {
             let about = std::collections::HashMap::from([("format".to_owned(), "pt".to_owned())]);
             let views = group.iter().map(|made| (made.tensor.name.as_str(), Shared(made)));
             serialize_to_file(views, Some(about), &path)
+                .map_err(crate::said_once)
                 .with_context(|| format!("writing {}", path.display()))?;
             if let Some(error) = self.failed.borrow_mut().take() {
                 return Err(error);

@@ -279,7 +279,7 @@ fn resource(part: &str) -> Option<(&str, bool)> {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
         && !name.eq_ignore_ascii_case("gpus")
         && (name == "gpu" || !name.eq_ignore_ascii_case("gpu"));
-    let typed = rest.map_or(Some(false), |rest| kind_and_count(rest));
+    let typed = rest.map_or(Some(false), kind_and_count);
     typed.filter(|_| is_name).map(|typed| (name, typed))
 }
 

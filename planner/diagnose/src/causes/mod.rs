@@ -85,6 +85,9 @@ pub(super) struct Cause {
     pub(super) signs: &'static [Sign],
 }
 
+/// The cause of what a rank says once another one is gone.
+pub(super) const PEER_GONE: &str = "peer-gone";
+
 /// All causes, in order.
 pub(super) fn all() -> impl Iterator<Item = &'static Cause> {
     [

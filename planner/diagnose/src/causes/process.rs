@@ -100,6 +100,7 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("Fatal Python error: Illegal instruction"),
             fatal("Signal 4 (SIGILL)"),
             fatal("(exitcode: -4)"),
+            fatal("was ended by signal 4 ("),
         ],
     },
     Cause {
@@ -117,6 +118,7 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("(exitcode: -9)"),
             fatal("SIGKILL: 9>"),
             fatal("exited on signal 9"),
+            fatal("was ended by signal 9 ("),
             fatal("exit code 137"),
             fatal("exit code: 137"),
             fatal("Exit Code: 137"),
@@ -128,7 +130,6 @@ pub(super) const CAUSES: &[Cause] = &[
             strong("Exited with exit code 9$"),
             strong("terminated with signal SIGKILL"),
             strong("task*: Killed"),
-            strong("the launcher (process #) is gone: it was killed"),
         ],
     },
     Cause {
@@ -145,12 +146,42 @@ pub(super) const CAUSES: &[Cause] = &[
             strong("terminated with signal SIGABRT"),
             fatal("Fatal Python error: Aborted"),
             fatal("exited on signal 6"),
+            fatal("was ended by signal 6 ("),
             fatal("Aborted (core dumped)"),
             fatal("exit code 134"),
             fatal("terminate called after throwing an instance of"),
             fatal("terminate called without an active exception"),
             strong("task*: Aborted"),
             strong("pure virtual method called"),
+        ],
+    },
+    Cause {
+        id: "launcher-gone",
+        family: "process",
+        title: "the launcher was killed or crashed",
+        role: Unspecific,
+        meaning: "The process that had started the ranks (`shardplan run`) is gone without a word, and ranks end with it, after a save where \
+                  there is something to save",
+        next: &[
+            "look in the dmesg of the launcher's node for oom-kill at that time; else its terminal was closed, or a person killed it",
+            "to go on: shardplan run --resume FOLDER, in tmux or as a batch job",
+        ],
+        signs: &[strong("the launcher (process #) is gone: it was killed")],
+    },
+    Cause {
+        id: super::PEER_GONE,
+        family: "process",
+        title: "a rank lost another one",
+        role: Symptom,
+        // The worker's link/mod.rs, control/reach.rs and control/gathering.rs.
+        meaning: "The other rank ended or stood still first, or its machine or network did",
+        next: &[
+            "look for why that rank ended: its own log and output, and the dmesg of its node",
+            "it has no error of its own: suspect the network between the two nodes",
+        ],
+        signs: &[
+            strong("rank # (process # on *) is gone: "),
+            strong("rank # does not answer, so it is stopped"),
         ],
     },
     Cause {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::rows::table;
 use crate::import::WITH_ENCODER;
 use crate::import::settings::Settings;
+use crate::import::unread::{Keys, is_below};
 use crate::import::write::Notes;
 use planner::runtime::Runtime;
 
@@ -79,8 +80,32 @@ fn names(path: &str, part: &str) -> bool {
     path.split('.').any(|word| word.starts_with(char::is_uppercase) && word.contains(part))
 }
 
-/// Keys that are read apart from the table's rows, and keys of logs, paths, data, and kernels, which say nothing that a plan has; a key
-/// stands for all below it.
+/// Keys that are read apart from the table's rows.
+const READ: &[&str] = &[
+    "autopipeline.layers_per_stage",
+    "autopipeline.pp_microbatch_size",
+    "autopipeline.pp_schedule",
+    "clip_grad_norm.max_norm",
+    "compile.enabled",
+    "fp8.emulate",
+    "fp8.enable_fsdp_float8_all_gather",
+    "fp8.enabled",
+    "fp8.filter_fqns",
+    "fp8.recipe_name",
+    "lr_scheduler.lr_decay_style",
+    "lr_scheduler.lr_warmup_steps",
+    "lr_scheduler.min_lr",
+    "packed_sequence.collate_max_length",
+    "packed_sequence.max_length",
+    "packed_sequence.pack_size",
+    "packed_sequence.packed_sequence_size",
+    "step_scheduler.global_batch_size",
+    "step_scheduler.local_batch_size",
+    "step_scheduler.max_steps",
+    "step_scheduler.num_epochs",
+];
+/// Keys that are read apart from the table's rows, too, and keys of logs, paths, data, and kernels, which say nothing that a plan has; a
+/// key stands for all below it, but for one that is misspelt.
 const SILENT: &[&str] = &[
     "autopipeline",
     "benchmark",
@@ -176,10 +201,6 @@ const TOLD: &[(&str, &str)] = &[
     ("model.config", "no plan takes it over what the model's name says; the model is the catalogue's"),
     ("model.text_config", "no plan takes it over what the model's name says; the model is the catalogue's"),
 ];
-const LEFT_OUT: &str = "no plan has it, and it is left out";
-/// Keys that are told one by one.
-const MOST_TOLD: usize = 16;
-
 /// Top-level keys of a recipe that others refer to: whoever refers to them is read.
 pub(super) fn referred(tree: &Value) -> BTreeSet<String> {
     let text = tree.to_string();
@@ -207,22 +228,22 @@ pub(super) fn tell(settings: &Settings, runtime: Runtime, referred: &BTreeSet<St
     let named = settings.value("model.config").is_some_and(|config| {
         ["pretrained_model_name_or_path", "name_or_path"].iter().any(|name| config.get(*name).is_some())
     }) || settings.text("model.pretrained_model_name_or_path").is_some();
-    let mut unread = Vec::new();
-    for (name, value) in settings.tree().as_object().into_iter().flatten() {
-        if !referred.contains(name) && !name.starts_with('_') {
-            leaves(name.clone(), value, runtime, &mut unread);
-        }
-    }
+    let keys = keys(runtime);
+    let mut unread = keys.of_tree(settings.tree(), &|name| referred.contains(name) || name.starts_with('_'));
+    // What the command line sets anew counts once.
+    let options = keys.of_options(settings);
+    unread.retain(|(path, _)| options.iter().all(|(option, _)| option != path));
+    unread.extend(options);
     // A configuration's class takes all its fields.
     unread.retain(|(path, _)| named || !path.starts_with("model.config."));
     unread.retain(|(path, _)| !reads_more || !is_below(path, "freeze_config"));
-    for (path, value) in unread.iter().take(MOST_TOLD) {
-        let why = TOLD.iter().find(|(key, _)| is_below(path, key)).map_or(LEFT_OUT, |(_, why)| why);
-        notes.warn("arguments", &format!("{path} {value}"), why);
-    }
-    if let Some(more) = unread.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
-        notes.warn("arguments", &format!("{more} keys more"), LEFT_OUT);
-    }
+    keys.tell(&unread, notes);
+}
+
+/// What is known of a recipe's keys.
+fn keys(runtime: Runtime) -> Keys {
+    let read = table(runtime).rows().map(|row| row.option).filter(|option| !option.is_empty());
+    Keys { read: read.chain(READ.iter().copied()).collect(), silent: SILENT, told: TOLD, usual: &[] }
 }
 
 /// What a recipe does not train.
@@ -232,45 +253,6 @@ fn frozen(settings: &Settings) -> Vec<&str> {
         .filter(|(name, _)| settings.flag(&format!("freeze_config.{name}")))
         .map(|(name, _)| name.strip_prefix("freeze_").unwrap_or(name))
         .collect()
-}
-
-fn is_below(path: &str, key: &str) -> bool {
-    path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-/// Puts the keys that nothing reads into `unread`, one for a section of which nothing is read.
-fn leaves(path: String, value: &Value, runtime: Runtime, unread: &mut Vec<(String, String)>) {
-    let mut read = table(runtime).rows().map(|row| row.option).chain(SILENT.iter().copied());
-    // Classes are what their sections are of, and are read where they say something.
-    if path.ends_with("._target_") || is_off(value) || read.any(|known| is_below(&path, known)) {
-        return;
-    }
-    let inside = |known: &str| known.strip_prefix(&path).is_some_and(|rest| rest.starts_with('.'));
-    let is_split =
-        table(runtime).rows().any(|row| inside(row.option)) || SILENT.iter().any(|known| inside(known));
-    match value.as_object() {
-        Some(section) if is_split || TOLD.iter().any(|(key, _)| *key == path && key.contains('.')) => {
-            for (name, value) in section {
-                leaves(format!("{path}.{name}"), value, runtime, unread);
-            }
-        }
-        Some(_) => unread.push((path, "section".to_owned())),
-        None => unread.push((path, value.to_string().trim_matches('"').to_owned())),
-    }
-}
-
-/// Whether a value turns nothing on.
-fn is_off(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty() || text.eq_ignore_ascii_case("none"),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(section) => {
-            section.get("enabled") == Some(&Value::Bool(false)) || section.values().all(is_off)
-        }
-        Value::Bool(true) => false,
-    }
 }
 
 #[cfg(test)]
@@ -303,6 +285,13 @@ mod tests {
         let told = |section: &str| import(&format!("{RECIPE}\n{section}\n"), "");
         assert!(import(RECIPE, "").findings.is_empty(), "{:?}", import(RECIPE, "").findings);
         says(&told("neftune: {noise_alpha: 5}"), "noise on embeddings");
+        let typo = RECIPE.replace("local_batch_size:", "local_batch_sze:");
+        says(&import(&typo, ""), "did you mean step_scheduler.local_batch_size?");
+        says(
+            &import(RECIPE, "--step_scheduler.local_batch_sze 4"),
+            "did you mean step_scheduler.local_batch_size?",
+        );
+        says(&import(RECIPE, "--distributed.no_such 4"), "distributed.no_such 4: no plan has it");
         says(&told("qat: {enabled: true}"), "as if weights were quantized");
         assert!(told("qat: {enabled: false}").findings.is_empty());
         says(&told("embedding_row_repair: {min_norm: 1.0}"), "embedding_row_repair section: no plan has it");

@@ -9,6 +9,7 @@ mod read;
 mod rows;
 #[cfg(test)]
 mod testing;
+mod tp_plan;
 
 pub(crate) use body::payload;
 pub use read::import_automodel_job;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::rows::{table, usual_chunks};
-use super::{beside, precision};
+use super::{beside, precision, tp_plan};
 use crate::import::settings::Settings;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
@@ -148,6 +148,9 @@ fn plan(
         }
     }
     falls(settings, &mut plan, notes)?;
+    if !runtime.facts().flat_units {
+        tp_plan::choose(&mut plan, notes);
+    }
     beside::tell(settings, runtime, referred, notes);
     precision::eight_bits(settings, runtime, &mut plan, notes);
     precision::state(settings, runtime, &mut plan, notes);

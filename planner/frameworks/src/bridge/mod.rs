@@ -8,6 +8,7 @@ mod precision;
 mod read;
 mod recipes;
 mod rows;
+mod unread;
 
 pub use crate::named_model::preset_of;
 pub(crate) use body::payload;

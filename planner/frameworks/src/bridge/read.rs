@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::recipes::facts;
 use super::rows::table;
+use super::unread;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
 use crate::kind::NULL;
@@ -62,6 +63,7 @@ fn plan(words: &[String], job: &Job<'_>, notes: &mut Notes) -> Result<Value, Str
         words.iter().rev().find_map(of)
     };
     table().read(&said, &mut plan)?;
+    unread::tell(words, &said, notes);
     // Modules that the recipe recomputes go with its way to recompute, and types that it has with its optimizer.
     if let Some(recompute) = plan.pointer_mut("/training/recompute").and_then(Value::as_object_mut)
         && recompute.get("granularity") != Some(&"selective".into())

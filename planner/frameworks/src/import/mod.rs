@@ -7,6 +7,7 @@ mod interpolate;
 pub(crate) mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod unread;
 pub(crate) mod write;
 pub(crate) mod yaml;
 

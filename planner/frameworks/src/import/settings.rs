@@ -57,6 +57,20 @@ impl Settings {
         paths.iter().find_map(|path| self.text(path))
     }
 
+    /// Options of the command line as paths, with their values; of one that turns something off, what that is.
+    pub(crate) fn options(&self) -> impl Iterator<Item = (String, String)> {
+        self.arguments.names().map(|name| {
+            let path = name.replace('-', "_");
+            let value = self.arguments.word(name).unwrap_or_else(|| "true".to_owned());
+            match path.rsplit_once(".no_") {
+                Some((section, off)) if self.arguments.flag(name) && value == "true" => {
+                    (format!("{section}.{off}"), "false".to_owned())
+                }
+                _ => (path, value),
+            }
+        })
+    }
+
     /// The tree, without what the command line puts above it.
     pub(crate) fn tree(&self) -> &Value {
         &self.tree

@@ -1,4 +1,4 @@
-//! Programs of Megatron-LM that train something else than one decoder, whatever their options are.
+//! Programs of Megatron-LM that train something else than one decoder, or nothing, whatever their options are.
 
 use crate::import::WITH_ENCODER;
 
@@ -22,6 +22,36 @@ const OTHER: &[(&str, &str)] = &[
     ("mimo", SEVERAL),
 ];
 
+const GENERATES: &str = "this is a run of inference, and training is planned";
+const CONVERTS: &str = "this converts or tests a model, and training is planned";
+const TASK: &str = "what is done with a trained model on a task is not planned: plan its training";
+
+/// Words in the name of a program that trains nothing, unless it says that it trains.
+const WITHOUT_TRAINING: &[(&str, &str)] = &[
+    ("eval", GENERATES),
+    ("evaluate", GENERATES),
+    ("evaluation", GENERATES),
+    ("generate", GENERATES),
+    ("generation", GENERATES),
+    ("inference", GENERATES),
+    ("mmlu", GENERATES),
+    ("serve", GENERATES),
+    ("server", GENERATES),
+    ("checkpoint", CONVERTS),
+    ("convert", CONVERTS),
+    ("converter", CONVERTS),
+    ("export", CONVERTS),
+    ("extract", CONVERTS),
+    ("prune", CONVERTS),
+    ("quantize", CONVERTS),
+    ("validate", CONVERTS),
+    ("verify", CONVERTS),
+];
+/// Words in a name that say that a program trains.
+const TRAINS: [&str; 4] = ["finetune", "pretrain", "train", "training"];
+/// Folders whose `main.py` and other programs do something with a trained model: `tasks/main.py`, `tasks/msdp/main.py`.
+const TASKS: [&str; 2] = ["tasks", "msdp"];
+
 /// Why nothing is planned of a program; none where nothing speaks against it. `pretrain_bert.py` says by its own name what it
 /// trains, `multimodal/train.py` by the name of its folder.
 pub(super) fn refused(program: &str) -> Option<&'static str> {
@@ -34,9 +64,20 @@ pub(super) fn refused(program: &str) -> Option<&'static str> {
             .find_map(|word| OTHER.iter().find(|(other, _)| *other == word))
             .map(|other| other.1)
     };
+    let folder = names.next().unwrap_or_default().to_ascii_lowercase();
+    let name = name.strip_suffix(".py").unwrap_or(&name);
+    let words = || name.split(['_', '-']);
     // One that names what it trains may lie in any folder.
     let is_named = name.starts_with("pretrain_");
-    of(&name).or_else(|| of(&names.next().filter(|_| !is_named)?.to_ascii_lowercase()))
+    let by_folder = || of(&folder).filter(|_| !is_named);
+    let idle = || {
+        if words().any(|word| TRAINS.contains(&word)) {
+            return None;
+        }
+        let word = words().find_map(|word| WITHOUT_TRAINING.iter().find(|(other, _)| *other == word));
+        word.map(|word| word.1).or_else(|| TASKS.contains(&folder.as_str()).then_some(TASK))
+    };
+    of(name).or_else(by_folder).or_else(idle)
 }
 
 #[cfg(test)]
@@ -56,12 +97,32 @@ mod tests {
             "examples.mimo.train",
             "pretrain_retro.py",
             "tools/bert_embedding/run.py",
+            // What is no training.
+            "tasks/msdp/main.py",
+            "${SOURCE}/tasks/main.py",
+            "examples/detxoify_lm/generate_samples_gpt.py",
+            "../../tools/run_hybrid_text_generation_server.py",
+            "run_mamba_text_generation_server_completions.py",
+            "tools/text_generation_cli.py",
+            "examples/inference/advanced/gpt_dynamic_inference.py",
+            "examples.inference.offline_inference",
+            "examples/post_training/modelopt/quantize.py",
+            "tools/checkpoint/convert.py",
         ] {
             assert!(refused(program).is_some(), "{program}");
         }
-        for program in
-            ["pretrain_gpt.py", "vision/pretrain_gpt.py", "pretrain_hybrid", "train.py", "rl/train_rl.py", ""]
-        {
+        for program in [
+            "pretrain_gpt.py",
+            "vision/pretrain_gpt.py",
+            "pretrain_hybrid",
+            "train.py",
+            "rl/train_rl.py",
+            "examples/detxoify_lm/finetune_gpt.py",
+            "train_and_eval.py",
+            "inference/train.py",
+            "tasks/pretrain_gpt.py",
+            "",
+        ] {
             assert_eq!(refused(program), None, "{program}");
         }
     }

@@ -13,6 +13,7 @@ mod rows;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod unread;
 
 #[cfg(test)]
 pub(crate) use body::arguments;

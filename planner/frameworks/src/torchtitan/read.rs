@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::rows::table;
-use super::{python, sizes};
+use super::{python, sizes, unread};
 use crate::import::settings::Settings;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
@@ -169,6 +169,7 @@ fn plan(
     training["optimizer"]["kind"] = optimizer(settings, notes).into();
     training["recompute"] = recompute(settings, chosen, notes);
     falls(settings, &mut plan, notes)?;
+    unread::tell(settings, version.unwrap_or(Framework::Torchtitan02), notes);
     Ok(plan)
 }
 

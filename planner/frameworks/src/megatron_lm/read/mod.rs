@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::rows::{BALANCES, NOT_COUNTED, REFUSED, effect_of, shards, table, trains_otherwise};
 use crate::Kind;
+use crate::import::unread::nearest;
 use crate::import::write::{Notes, finish};
 use crate::import::{Arguments, Imported, Job};
 use crate::kind::Options;
@@ -37,7 +38,12 @@ pub fn import_megatron_job(arguments: Arguments, job: &Job<'_>) -> Imported {
     // Of a command line that could not be read nothing was understood.
     if imported.file.is_some() {
         let unknown = arguments.names().filter(|name| effect_of(name).is_none());
-        imported.unknown = unknown.map(str::to_owned).collect();
+        let near = |name: &str| nearest(name, table().rows().map(|row| row.option));
+        let told = |name: &str| match near(name) {
+            Some(known) => format!("{name} (did you mean {known}?)"),
+            None => name.to_owned(),
+        };
+        imported.unknown = unknown.map(told).collect();
     }
     imported
 }
