@@ -11,7 +11,6 @@ pub mod theme;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gloo::storage::{SessionStorage, Storage};
 use leptos::prelude::*;
 use planner::Plan;
 use planner::fill::usual_node;
@@ -20,7 +19,7 @@ use planner::search::{Margin, open_axes};
 use planner::wire::{Answer, PlanFile};
 use serde_json::Value;
 
-use crate::browser;
+use crate::browser::{self, Kept};
 use choosing::Chosen;
 use history::History;
 
@@ -108,7 +107,7 @@ impl View {
 
     /// The view that was on screen before a reload.
     fn stored() -> View {
-        SessionStorage::get(VIEW_KEY).ok().and_then(|id: String| View::of_id(&id)).unwrap_or_default()
+        Kept::InTab.get(VIEW_KEY).and_then(|id| View::of_id(&id)).unwrap_or_default()
     }
 
     /// The view of an id.
@@ -118,7 +117,7 @@ impl View {
 
     /// Remembers it for a reload.
     pub fn keep(self) {
-        let _ = SessionStorage::set(VIEW_KEY, self.id());
+        Kept::InTab.put(VIEW_KEY, self.id());
     }
 
     /// The key that chooses it: 1 to 9. The tenth has none, for 0 shows all of a timeline.
