@@ -59,6 +59,8 @@ pub struct Hub {
     pub error: RwSignal<Option<String>>,
     /// A start was asked for and is not answered yet.
     pub starting: RwSignal<bool>,
+    /// What the hub's machine has for ranks; none while it is not connected to.
+    machine: Memo<Option<MachineFacts>>,
     outgoing: StoredValue<Option<mpsc::Sender<ToHub>>>,
 }
 
@@ -66,13 +68,21 @@ impl Hub {
     /// A hub that is not connected to. The run that was on screen before a reload is on screen again.
     pub fn new() -> Hub {
         let shown = RwSignal::new(Kept::InTab.get(SHOWN_KEY));
+        let connection = RwSignal::new(Connection::Offline);
+        let machine = Memo::new(move |_| {
+            connection.with(|connection| match connection {
+                Connection::Connected { machine, .. } => Some(machine.clone()),
+                _ => None,
+            })
+        });
         Hub {
-            connection: RwSignal::new(Connection::Offline),
+            connection,
             runs: RwSignal::new(Arc::default()),
             shown,
             record: RwSignal::new(RunRecord::default()),
             error: RwSignal::new(None),
             starting: RwSignal::new(false),
+            machine,
             outgoing: StoredValue::new(None),
         }
     }
@@ -174,10 +184,7 @@ impl Hub {
 
     /// What the hub's machine has for ranks, tracked; none while it is not connected to.
     pub fn machine(self) -> Option<MachineFacts> {
-        self.connection.with(|connection| match connection {
-            Connection::Connected { machine, .. } => Some(machine.clone()),
-            _ => None,
-        })
+        self.machine.get()
     }
 
     fn send(self, message: ToHub) -> bool {
@@ -215,7 +222,10 @@ impl Hub {
                 }
             }),
             ToPage::Runs { runs } => {
-                self.runs.set(Arc::new(runs));
+                // A list that says nothing new would be drawn anew, with the focus in it lost.
+                if self.runs.with_untracked(|known| **known != runs) {
+                    self.runs.set(Arc::new(runs));
+                }
                 self.show_something();
             }
             ToPage::Started { run } => {

@@ -41,13 +41,14 @@ use watched::WatchedRun;
 #[component]
 pub fn RunView() -> impl IntoView {
     let hub = hub();
-    let planning_only = move || {
+    // The connection changes every second while the hub is waited for, what is shown of it does not.
+    let planning_only = Memo::new(move |_| {
         hub.connection.with(|connection| matches!(connection, Connection::Offline))
             && hub.runs.with(|runs| runs.is_empty())
-    };
+    });
     view! {
         <ConnectionLine/>
-        {move || if planning_only() {
+        {move || if planning_only.get() {
             view! { <HowToConnect/> }.into_any()
         } else {
             view! {
@@ -82,17 +83,17 @@ fn ConnectionLine() -> impl IntoView {
         }
         Connection::Refused { reason } => reason,
     };
-    let problems = move || match hub.connection.get() {
+    let problems = Memo::new(move |_| match hub.connection.get() {
         Connection::Connected { problems, .. } => problems,
         _ => Vec::new(),
-    };
+    });
     view! {
         <div class="connection" role="status">
             <span class=move || format!("dot {}", word()) aria-hidden="true"></span>
             <span class="visually-hidden" data-testid=testid::HUB_STATE>{word}</span>
             <span>{move || coded(&sentence())}</span>
         </div>
-        {move || problems().into_iter().map(|problem| view! { <p class="banner warning">{coded(&problem)}</p> }).collect_view()}
+        {move || problems.get().into_iter().map(|problem| view! { <p class="banner warning">{coded(&problem)}</p> }).collect_view()}
         {move || hub.error.get().map(|error| view! { <p class="banner error" role="alert">{coded(&error)}</p> })}
     }
 }
