@@ -55,6 +55,11 @@ impl Answer {
     }
 }
 
+/// What is answered in JSON where there is no answer: what is wrong.
+pub fn unanswered(findings: &[Finding]) -> Value {
+    serde_json::json!({"version": super::VERSION, "findings": findings})
+}
+
 /// A framework's recipe for a plan: values that stand among the assumed ones, and where they come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrameworkAnswer {
