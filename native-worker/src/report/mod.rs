@@ -126,7 +126,7 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print`].
 pub fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {
-    print_json(&planner::wire::unanswered(findings))
+    print_json(&planner::wire::Unanswered::of(findings))
 }
 
 /// Writes a line to standard error; nobody listening is not an error.

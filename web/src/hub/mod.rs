@@ -59,8 +59,6 @@ pub struct Hub {
     pub error: RwSignal<Option<String>>,
     /// A start was asked for and is not answered yet.
     pub starting: RwSignal<bool>,
-    /// What the hub's machine has for ranks; none while it is not connected to.
-    machine: Memo<Option<MachineFacts>>,
     outgoing: StoredValue<Option<mpsc::Sender<ToHub>>>,
 }
 
@@ -68,21 +66,13 @@ impl Hub {
     /// A hub that is not connected to. The run that was on screen before a reload is on screen again.
     pub fn new() -> Hub {
         let shown = RwSignal::new(Kept::InTab.get(SHOWN_KEY));
-        let connection = RwSignal::new(Connection::Offline);
-        let machine = Memo::new(move |_| {
-            connection.with(|connection| match connection {
-                Connection::Connected { machine, .. } => Some(machine.clone()),
-                _ => None,
-            })
-        });
         Hub {
-            connection,
+            connection: RwSignal::new(Connection::Offline),
             runs: RwSignal::new(Arc::default()),
             shown,
             record: RwSignal::new(RunRecord::default()),
             error: RwSignal::new(None),
             starting: RwSignal::new(false),
-            machine,
             outgoing: StoredValue::new(None),
         }
     }
@@ -184,7 +174,10 @@ impl Hub {
 
     /// What the hub's machine has for ranks, tracked; none while it is not connected to.
     pub fn machine(self) -> Option<MachineFacts> {
-        self.machine.get()
+        self.connection.with(|connection| match connection {
+            Connection::Connected { machine, .. } => Some(machine.clone()),
+            _ => None,
+        })
     }
 
     fn send(self, message: ToHub) -> bool {

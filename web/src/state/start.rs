@@ -1,6 +1,7 @@
 //! Where the first plan comes from, and how the address follows plan and view from then on: Back and Forward walk over both.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
 use gloo::events::EventListener;
@@ -131,12 +132,13 @@ pub fn keep_address(store: Store, hub: Hub) {
     // What the address says, whoever wrote it, and the fragment that says it.
     let there = StoredValue::new_local((store.said_now(), view_began, began.clone()));
     // Whether it was said that the address can't hold the plan.
-    let told = StoredValue::new_local(false);
+    let told = Rc::new(Cell::new(false));
     Effect::new(move |first: Option<()>| {
         let (plan, view) = (store.said(), store.view.get());
         if first.is_none() {
             return;
         }
+        let told = told.clone();
         // Replacing a timeout cancels the one before.
         let timeout = Timeout::new(ADDRESS_DELAY.as_millis() as u32, move || {
             if there.with_value(|there| (&there.0, there.1) == (&plan, view)) {
@@ -145,14 +147,13 @@ pub fn keep_address(store: Store, hub: Hub) {
             let fragment = match fragment_of(&plan, view) {
                 Ok(fragment) => fragment,
                 Err(finding) => {
-                    if !told.get_value() {
+                    if !told.replace(true) {
                         store.notices.set(vec![finding]);
                     }
-                    told.set_value(true);
                     return;
                 }
             };
-            told.set_value(false);
+            told.set(false);
             let now = browser::now_ms();
             let own_entry = !joins(last.get_value(), view, now);
             browser::write_fragment(&fragment, own_entry);

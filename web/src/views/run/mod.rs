@@ -83,17 +83,17 @@ fn ConnectionLine() -> impl IntoView {
         }
         Connection::Refused { reason } => reason,
     };
-    let problems = Memo::new(move |_| match hub.connection.get() {
+    let problems = move || match hub.connection.get() {
         Connection::Connected { problems, .. } => problems,
         _ => Vec::new(),
-    });
+    };
     view! {
         <div class="connection" role="status">
             <span class=move || format!("dot {}", word()) aria-hidden="true"></span>
             <span class="visually-hidden" data-testid=testid::HUB_STATE>{word}</span>
             <span>{move || coded(&sentence())}</span>
         </div>
-        {move || problems.get().into_iter().map(|problem| view! { <p class="banner warning">{coded(&problem)}</p> }).collect_view()}
+        {move || problems().into_iter().map(|problem| view! { <p class="banner warning">{coded(&problem)}</p> }).collect_view()}
         {move || hub.error.get().map(|error| view! { <p class="banner error" role="alert">{coded(&error)}</p> })}
     }
 }
