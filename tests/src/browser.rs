@@ -88,7 +88,15 @@ impl Browser {
     /// Shows the page in a window of this size, smaller than windows of a desktop can be.
     pub async fn resize(&self, width: u32, height: u32) -> Result<()> {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
-        self.client.issue_cmd(Metrics(size)).await.context("chromedriver can't set the size of the page")?;
+        let command = OfChromium("Emulation.setDeviceMetricsOverride", size);
+        self.client.issue_cmd(command).await.context("chromedriver can't set the size of the page")?;
+        Ok(())
+    }
+
+    /// Runs JavaScript in each page that is opened from now on, before the page's own.
+    pub async fn before_each_page(&self, script: &str) -> Result<()> {
+        let command = OfChromium("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}));
+        self.client.issue_cmd(command).await.context("chromedriver takes no script for pages")?;
         Ok(())
     }
 
@@ -304,17 +312,17 @@ impl WebDriverCompatibleCommand for ConsoleLog {
     }
 }
 
-/// Chromium's own command for the size of the page; a window has a least width.
+/// A command of Chromium's own, such as that for the size of the page (a window has a least width), and what it is given.
 #[derive(Debug)]
-struct Metrics(Value);
+struct OfChromium(&'static str, Value);
 
-impl WebDriverCompatibleCommand for Metrics {
+impl WebDriverCompatibleCommand for OfChromium {
     fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
         base.join(&format!("session/{}/goog/cdp/execute", session.unwrap_or_default()))
     }
 
     fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
-        let body = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": self.0});
+        let body = json!({"cmd": self.0, "params": self.1});
         (Method::POST, Some(body.to_string()))
     }
 }

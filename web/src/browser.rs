@@ -4,7 +4,7 @@ use gloo::utils::{document, window};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::js_sys::Promise;
-use web_sys::{Blob, BlobPropertyBag, Element, HtmlAnchorElement, HtmlElement, Url};
+use web_sys::{Blob, BlobPropertyBag, Element, HtmlAnchorElement, HtmlElement, Storage, Url};
 
 #[wasm_bindgen]
 extern "C" {
@@ -33,6 +33,39 @@ pub async fn module(address: &str) -> Result<JsValue, JsValue> {
 /// Milliseconds since 1970, for telling edits apart and showing ages; nothing is computed from it.
 pub fn now_ms() -> f64 {
     web_sys::js_sys::Date::now()
+}
+
+/// What a browser keeps for a page. Where it keeps nothing (site data is blocked, or storage is full) nothing is remembered,
+/// and the page does all the rest.
+#[derive(Debug, Clone, Copy)]
+pub enum Kept {
+    /// Until the tab is closed.
+    InTab,
+    /// For good.
+    ForGood,
+}
+
+impl Kept {
+    /// Asking for it throws where site data is blocked.
+    fn storage(self) -> Option<Storage> {
+        match self {
+            Kept::InTab => window().session_storage(),
+            Kept::ForGood => window().local_storage(),
+        }
+        .ok()?
+    }
+
+    /// What was kept under this name.
+    pub fn get(self, name: &str) -> Option<String> {
+        self.storage()?.get_item(name).ok()?
+    }
+
+    /// Keeps a text; an empty one is as good as none.
+    pub fn put(self, name: &str, text: &str) {
+        if let Some(storage) = self.storage() {
+            let _ = storage.set_item(name, text);
+        }
+    }
 }
 
 /// The bytes of a file from `start` to `end`; none when they can't be read any more.

@@ -184,6 +184,8 @@ pub const TIMELINE: &str = "timeline";
 pub const TIMELINE_SAYS: &str = "timeline-says";
 /// Why there is no timeline.
 pub const TIMELINE_REFUSED: &str = "timeline-refused";
+/// Says that the run that lies over the timeline is of another plan.
+pub const TIMELINE_OTHER: &str = "timeline-other";
 /// Lays the run that is shown over the timeline.
 pub const TIMELINE_RUN: &str = "timeline-run";
 /// Says in the answer line that the answer is of the plan before, while the best is chosen.

@@ -55,6 +55,22 @@ impl Answer {
     }
 }
 
+/// What is printed in place of an answer where there is none.
+#[derive(Debug, Serialize)]
+pub struct Unanswered<'a> {
+    /// What is wrong.
+    pub findings: &'a [Finding],
+    /// `wire::VERSION`.
+    pub version: u32,
+}
+
+impl Unanswered<'_> {
+    /// Of these findings.
+    pub fn of(findings: &[Finding]) -> Unanswered<'_> {
+        Unanswered { findings, version: super::VERSION }
+    }
+}
+
 /// A framework's recipe for a plan: values that stand among the assumed ones, and where they come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrameworkAnswer {

@@ -85,6 +85,13 @@ async fn what_is_touched_is_held_and_the_rest_follows() -> Result<()> {
     browser.fill("field-layout-pp", "5").await?;
     browser.text_when("choice", SOON, |text| text.starts_with("Nothing")).await?;
     browser.any_text_when("[data-testid=finding]", SOON, |text| text.contains("layout.pp left open")).await?;
+    // The command line has no answer either, and says the same.
+    browser.click("tab-data").await?;
+    let file = runs.beside("nothing.json");
+    std::fs::write(&file, browser.text("data-plan").await?)?;
+    let printed = expect_code(shardplan()?.args(["estimate", "--json"]).arg(&file), 1)?;
+    let printed = String::from_utf8(printed.stdout)?;
+    browser.text_when("data-json", SOON, |text| text == printed).await.with_context(|| printed.clone())?;
     browser.click("field-layout-pp-pin").await?;
     browser.text_when("field-layout-pp-pin", SOON, |text| text == "chosen").await?;
     chosen(&browser).await?;

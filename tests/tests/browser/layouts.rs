@@ -79,6 +79,31 @@ async fn layouts_are_the_command_lines_and_one_click_from_being_the_plan() -> Re
 }
 
 #[tokio::test]
+async fn a_row_has_the_memory_of_the_plan_that_it_makes_where_fields_are_open() -> Result<()> {
+    let (runs, mut plan) = (Runs::new()?, two_nodes("mixtral-8x7b"));
+    plan["choose"] = json!("all");
+    plan["layout"] = json!({});
+    let (_hub, browser) = open(&runs, &plan).await?;
+    browser.text_when("choice", SOON, |text| text.starts_with("The best of")).await?;
+    browser.click("tab-layouts").await?;
+    let last = "[data-testid=layout-row]:last-child td:nth-child(3)";
+    browser.any_text_when(last, SOON, |text| text.starts_with(|c: char| c.is_ascii_digit())).await?;
+    let rows = "return Array.from(document.querySelectorAll('[data-testid=layout-row]:not([aria-current=true])'), \
+        row => [row.dataset.of, row.cells[2].textContent])";
+    let rows: Vec<(String, String)> = serde_json::from_value(browser.script(rows).await?)?;
+    for (of, memory) in rows.iter().step_by(rows.len() / 3) {
+        browser.selected(&format!("[data-of='{of}']")).await?.click().await?;
+        browser
+            .text_when("answer-peak", SOON, |peak| peak == memory)
+            .await
+            .with_context(|| format!("layout {of}, of which the list says {memory} GiB"))?;
+        browser.click("undo").await?;
+        browser.text_when("choice", SOON, |text| text.starts_with("The best of")).await?;
+    }
+    clean(&browser).await
+}
+
+#[tokio::test]
 async fn a_broken_layout_has_findings_and_still_a_list() -> Result<()> {
     let (runs, plan) = (Runs::new()?, two_nodes("mixtral-8x7b"));
     let listed = printed(&runs, &plan, &["layouts"])?["layouts"].as_array().map_or(0, Vec::len) as f64;

@@ -14,5 +14,6 @@ mod script_form;
 mod search;
 mod session;
 mod settings;
+mod stays;
 mod timeline;
 mod watched;

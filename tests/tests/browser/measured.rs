@@ -56,6 +56,10 @@ async fn a_runs_pipeline_lies_over_the_plan_and_calibrates_its_seconds() -> Resu
     browser.text_when("calibration", SOON, |text| text.starts_with("Seconds are calibrated by run ")).await?;
     let calibrated = browser.text_when("answer-step", SOON, |text| text != before).await?;
     browser.screenshot("calibrated-by-its-run").await?;
+    // Beside the run that it is fitted to, that is no prediction.
+    browser.click("tab-run").await?;
+    browser.text_when("step-compare", SOON, |text| text.contains("fitted to this run")).await?;
+    browser.click("tab-timeline").await?;
     browser.click("calibration-remove").await?;
     browser.text_when("answer-step", SOON, |text| text == before).await?;
 
@@ -78,6 +82,16 @@ async fn a_runs_pipeline_lies_over_the_plan_and_calibrates_its_seconds() -> Resu
     browser
         .text_when("calibration", SOON, |text| text.contains("is not for this plan and changes nothing"))
         .await?;
+    // So it is from the run itself, which takes nothing of the plan then; laid over it, it is of another plan.
+    browser.click("calibration-remove").await?;
+    let before = browser.text("answer-step").await?;
+    browser.click("tab-run").await?;
+    browser.click("use-calibration").await?;
+    browser.any_text_when("[data-testid=finding]", SOON, |text| text.contains("is not used")).await?;
+    ensure!(browser.text("answer-step").await? == before, "another runtime's run has changed the seconds");
+    browser.click("tab-timeline").await?;
+    browser.click("timeline-run").await?;
+    browser.selected("[data-testid=timeline-other]:not([hidden])").await?;
     let errors = browser.console_errors().await?;
     ensure!(errors.is_empty(), "the page's console says {errors:#?}");
     Ok(())

@@ -81,7 +81,9 @@ impl Bars {
     fn paint(&self, area: &super::Area, width: u32, height: u32) -> Result<Vec<Mark>, DrawError> {
         let scale = Scale::of(self.largest(), self.unit);
         let narrow = width < 520;
-        let gutter = if narrow { 84 } else { 132 };
+        let longest = self.rows.iter().map(|row| row.text(narrow).len() as u32).max().unwrap_or_default();
+        // A letter of small text is 7 pixels wide at most, most are less.
+        let gutter = (7 * longest).clamp(if narrow { 84 } else { 132 }, width / 2);
         let rows = self.rows.len().max(1) as f64;
         let mut chart = ChartBuilder::on(area)
             .margin_top(TOP)
@@ -134,8 +136,8 @@ impl Bars {
             }
             let (end_x, middle) = chart.backend_coord(&(scale.of_size(start), (upper + lower) / 2.0));
             let (zero, _) = chart.backend_coord(&(0.0, 0.0));
-            let label = if narrow { &row.short } else { &row.label };
-            area.draw_text(label, &text(Ink::Text, HPos::Right, VPos::Center), (zero - 8, middle))?;
+            let label = &text(Ink::Text, HPos::Right, VPos::Center);
+            area.draw_text(row.text(narrow), label, (zero - 8, middle))?;
             if !narrow {
                 let total = match self.unit {
                     Unit::Bytes => format::bytes(start),
@@ -158,6 +160,11 @@ impl Bars {
 }
 
 impl Row {
+    /// What it is called, on a chart that is narrow or not.
+    fn text(&self, narrow: bool) -> &str {
+        if narrow { &self.short } else { &self.label }
+    }
+
     /// Sum of its pieces.
     pub fn total(&self) -> u64 {
         self.segments.iter().fold(0, |total, segment| total.saturating_add(segment.size))

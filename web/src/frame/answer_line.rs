@@ -13,7 +13,7 @@ use crate::browser;
 use crate::canvas::watch::Watch;
 use crate::format;
 use crate::state::theme::Theme;
-use crate::state::{start, store};
+use crate::state::{View, start, store};
 use crate::testid;
 
 /// The verdict of an answer: what memory says, or that there is none.
@@ -301,7 +301,14 @@ fn Tools() -> impl IntoView {
     let store = store();
     let theme = RwSignal::new(Theme::stored());
     let share = move |_| {
-        let link = start::link(&store.said_now(), store.view.get_untracked());
+        let link = match start::link(&store.said_now(), store.view.get_untracked()) {
+            Ok(link) => link,
+            Err(finding) => {
+                // The file is there.
+                store.view.set(View::Data);
+                return store.notify(finding.message);
+            }
+        };
         leptos::task::spawn_local(async move {
             match browser::copy(link).await {
                 Ok(()) => store.notify("Link copied"),

@@ -9,7 +9,7 @@ use leptos::prelude::*;
 use planner::run::RunRecord;
 use planner::wire::{GoingOn, MachineFacts, PlanFile, RunState, RunSummary, ToHub, ToPage};
 
-use crate::browser;
+use crate::browser::{self, Kept};
 use crate::state::start;
 
 /// Id of the element with the run on screen.
@@ -65,8 +65,7 @@ pub struct Hub {
 impl Hub {
     /// A hub that is not connected to. The run that was on screen before a reload is on screen again.
     pub fn new() -> Hub {
-        use gloo::storage::{SessionStorage, Storage};
-        let shown = RwSignal::new(SessionStorage::get::<String>(SHOWN_KEY).ok());
+        let shown = RwSignal::new(Kept::InTab.get(SHOWN_KEY));
         Hub {
             connection: RwSignal::new(Connection::Offline),
             runs: RwSignal::new(Arc::default()),
@@ -89,7 +88,6 @@ impl Hub {
 
     /// Puts a run on screen.
     pub fn show(self, run: &str) {
-        use gloo::storage::{SessionStorage, Storage};
         let before = self.shown.get_untracked();
         if before.as_deref() == Some(run) {
             return;
@@ -97,7 +95,7 @@ impl Hub {
         if let Some(before) = before {
             self.send(ToHub::Unwatch { run: before });
         }
-        let _ = SessionStorage::set(SHOWN_KEY, run);
+        Kept::InTab.put(SHOWN_KEY, run);
         self.shown.set(Some(run.to_owned()));
         self.watch();
     }
@@ -217,7 +215,10 @@ impl Hub {
                 }
             }),
             ToPage::Runs { runs } => {
-                self.runs.set(Arc::new(runs));
+                // A list that says nothing new would be drawn anew, with the focus in it lost.
+                if self.runs.with_untracked(|known| **known != runs) {
+                    self.runs.set(Arc::new(runs));
+                }
                 self.show_something();
             }
             ToPage::Started { run } => {

@@ -1,8 +1,11 @@
 //! The websocket: the token in the first frame, JSON frames from then on, a new attempt after each loss.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+
 use futures::channel::mpsc;
-use futures::{SinkExt, StreamExt, select};
-use gloo::net::websocket::{Message, WebSocketError, futures::WebSocket};
+use futures::{Sink, SinkExt, StreamExt, select};
+use gloo::net::websocket::{Message, State, WebSocketError, futures::WebSocket};
 use leptos::prelude::*;
 use planner::json::read_json;
 use planner::wire::{self, ToHub, ToPage};
@@ -63,7 +66,12 @@ pub fn keep_open(hub: Hub) {
 }
 
 async fn converse(hub: Hub, address: &str, token: String) -> End {
-    let Ok(socket) = WebSocket::open(address) else { return End::Unreachable };
+    let Ok(mut socket) = WebSocket::open(address) else { return End::Unreachable };
+    // Ready is also what has failed to open, and sending by that is an error in the console.
+    let _ = poll_fn(|context| Pin::new(&mut socket).poll_ready(context)).await;
+    if !matches!(socket.state(), State::Open) {
+        return End::Unreachable;
+    }
     let (mut sink, incoming) = socket.split();
     let mut incoming = incoming.fuse();
     let hello = ToHub::Hello { token, version: wire::VERSION };

@@ -1,5 +1,6 @@
 //! The inputs: model, cluster, layout, training. A closed section is one line that says what is in it.
 
+mod brought;
 mod cluster;
 mod layout;
 mod model;

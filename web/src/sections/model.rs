@@ -5,10 +5,11 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::model::{Architecture, Attention, presets, untrained_elements};
-use planner::wire::{ClusterFile, ModelFile, Part, PlanFile, TrainingFile};
+use planner::wire::{Answer, ModelFile, Part, PlanFile};
 use web_sys::FileList;
 
 use super::Section;
+use super::brought::{brought, given_back};
 use crate::browser::slice;
 use crate::fields::{FieldRow, Select, all};
 use crate::findings::FindingList;
@@ -42,34 +43,19 @@ pub fn ModelSection() -> impl IntoView {
     // What somebody had before a model brought a cluster and a training of its own: a model for GPUs brings it back.
     let before_own = StoredValue::new(None::<Arc<PlanFile>>);
     let choose = move |id: String| {
-        let Some(preset) = presets().iter().find(|preset| preset.id == id) else { return };
         store.edit(PRESET, |plan| {
-            let of = |id: &Option<String>| presets().iter().find(|known| Some(&known.id) == id.as_ref());
-            let before = of(&plan.model.preset).and_then(|known| known.plan.as_ref());
-            let is_own = before.is_some_and(|before| plan.cluster.gpu == before.gpu);
+            let before = before_own.with_value(|before| before.as_deref().cloned());
+            let rest = given_back(plan, &before.unwrap_or_else(start::example));
+            let own = brought(Some(&id));
             plan.model = ModelFile { preset: Some(id), ..ModelFile::default() };
-            if let Some(own) = &preset.plan {
-                if !is_own {
-                    before_own.set_value(Some(store.said_now()));
+            (plan.cluster, plan.training) = match own {
+                Some(own) => {
+                    before_own.set_value(Some(Arc::new(rest)));
+                    store.notify("Cluster and training are this model's now; undo brings yours back");
+                    own
                 }
-                plan.cluster = ClusterFile {
-                    gpu: own.gpu.clone(),
-                    nodes: Some(own.nodes),
-                    gpus_per_node: Some(own.gpus_per_node),
-                    ..ClusterFile::default()
-                };
-                plan.training = TrainingFile {
-                    seq_len: Some(own.seq_len),
-                    global_batch_size: Some(own.global_batch_size),
-                    ..TrainingFile::default()
-                };
-                store.notify("Cluster and training are this model's now; undo brings yours back");
-            } else if is_own {
-                // What went with the model before goes with it.
-                let others = before_own.with_value(|before| before.as_deref().cloned());
-                let others = others.unwrap_or_else(start::example);
-                (plan.cluster, plan.training) = (others.cluster, others.training);
-            }
+                None => (rest.cluster, rest.training),
+            };
         });
     };
     let options =
@@ -139,7 +125,13 @@ fn ConfigBox() -> impl IntoView {
             }
             Ok(Intake::Calibration(calibration)) => {
                 store.edit("software.calibration", |plan| plan.software.calibration = Some(calibration));
-                store.notify("The plan's seconds are calibrated by this profile");
+                let is_used = |answer: &Arc<Answer>| {
+                    answer.time.as_ref().is_some_and(|time| time.calibration.is_some())
+                };
+                store.notify(match store.answer.with_untracked(is_used) {
+                    true => "The plan's seconds are calibrated by this profile",
+                    false => "The profile is in the plan and changes nothing there; the findings say why",
+                });
                 findings.set(Vec::new());
             }
             Err(found) => findings.set(found),

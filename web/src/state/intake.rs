@@ -56,7 +56,14 @@ pub fn read(text: &str) -> Result<Intake, Vec<Finding>> {
         )]);
     }
     let value: Value = serde_json::from_str(text).map_err(|error| {
-        let message = format!("This is not JSON: {error}; paste the whole config.json, from {{ to }}");
+        let message = match text.trim_start().starts_with(['{', '"']) {
+            true => format!("This is not JSON: {error}; paste the whole config.json, from {{ to }}"),
+            // Scripts, command lines and configurations are read elsewhere.
+            false => "This is not JSON; read here are a config.json, a plan file, a calibration and an index of weights. \
+                      A batch script is checked in Script, and a framework's script, command line, TOML or YAML is planned by \
+                      `shardplan plan --model FILE --gpu GPU` or `shardplan wrap --dry-run -- COMMAND`"
+                .to_owned(),
+        };
         vec![Finding::error(FIELD, quoted(text.trim_start()), message)]
     })?;
     match value {
@@ -129,6 +136,21 @@ mod tests {
         let findings =
             read(r#"{"version": 1, "cluster": {"gpu": "cpu"}, "model": {}, "laoyut": {}}"#).unwrap_err();
         assert!(!findings.is_empty());
+    }
+
+    #[test]
+    fn what_is_read_elsewhere_is_sent_there() {
+        for text in [
+            "torchrun pretrain_gpt.py --num-layers 32",
+            "[model]\nname = 'llama3'",
+            "a: 1\nb: 2",
+            "#!/bin/bash\n#SBATCH -N 2",
+        ] {
+            let message = read(text).unwrap_err()[0].message.clone();
+            assert!(message.contains("Script") && message.contains("shardplan plan"), "{text}: {message}");
+            assert!(!message.contains("expected"), "{text}: {message}");
+        }
+        assert!(read("{\"a\": ").unwrap_err()[0].message.contains("from { to }"));
     }
 
     #[test]

@@ -11,16 +11,15 @@ pub mod theme;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gloo::storage::{SessionStorage, Storage};
 use leptos::prelude::*;
 use planner::Plan;
 use planner::fill::usual_node;
 use planner::finding::{Finding, has_error};
-use planner::search::{Margin, open_axes};
-use planner::wire::{Answer, PlanFile};
+use planner::search::{Choice, Margin, open_axes};
+use planner::wire::{Answer, ClusterFile, PlanFile};
 use serde_json::Value;
 
-use crate::browser;
+use crate::browser::{self, Kept};
 use choosing::Chosen;
 use history::History;
 
@@ -108,7 +107,7 @@ impl View {
 
     /// The view that was on screen before a reload.
     fn stored() -> View {
-        SessionStorage::get(VIEW_KEY).ok().and_then(|id: String| View::of_id(&id)).unwrap_or_default()
+        Kept::InTab.get(VIEW_KEY).and_then(|id| View::of_id(&id)).unwrap_or_default()
     }
 
     /// The view of an id.
@@ -118,7 +117,7 @@ impl View {
 
     /// Remembers it for a reload.
     pub fn keep(self) {
-        let _ = SessionStorage::set(VIEW_KEY, self.id());
+        Kept::InTab.put(VIEW_KEY, self.id());
     }
 
     /// The key that chooses it: 1 to 9. The tenth has none, for 0 shows all of a timeline.
@@ -308,11 +307,25 @@ impl Store {
         self.said.get_untracked()
     }
 
+    /// Said of a change of the plan with everything chosen, not tracked: what that does to open fields, where there are any.
+    pub fn held_now(self) -> &'static str {
+        if self.said_now().choose.is_some() { "; what was chosen is held" } else { "" }
+    }
+
     /// Whether there is nothing to show yet: the plan is being chosen, and there was none before.
     pub fn is_unchosen(self) -> bool {
         // Asked also while nothing is chosen: a memo that nobody asks does not see what was settled.
         let settled = self.settled.get();
         self.choosing.get() && !settled
+    }
+
+    /// Everything that stands in the way, where no plan can be chosen of what is left open.
+    pub fn none_chosen(self) -> Option<Vec<Finding>> {
+        let said = self.said.get();
+        let chosen =
+            self.chosen.get().filter(|chosen| chosen.said == said && chosen.file.choose.is_some())?;
+        // What the plan has against itself is not among what the choice says beside it.
+        Some(Choice::of(&said).err().unwrap_or_else(|| chosen.findings.clone()))
     }
 
     /// Whether no plan could be chosen, because of what was found: what stands is what somebody said, which nobody meant to be a plan.
@@ -338,15 +351,8 @@ impl Store {
             // The framework goes with the runtime.
             after = planner::software::with_usual_framework(&after);
         }
-        let [own, other] = [&before, &after].map(|file| usual_node(&file.cluster.gpu));
-        let usual = before.cluster.gpus_per_node.is_none_or(|count| count == own);
-        if own != other
-            && usual
-            && after.cluster.gpus_per_node == before.cluster.gpus_per_node
-            && !field.is_empty()
-        {
-            // Nodes go with the GPU, where they are as they usually have it.
-            after.cluster.gpus_per_node = Some(other);
+        if !field.is_empty() {
+            with_usual_nodes(&before.cluster, &mut after.cluster);
         }
         if after != *before {
             self.history.update(|history| history.record(before, field, browser::now_ms()));
@@ -436,6 +442,15 @@ impl Store {
         });
         // The section's body is there after this turn of the event loop.
         browser::focus_soon(paths::element_id(path));
+    }
+}
+
+/// Lets nodes go with the GPU, where they are as the GPU before usually has them.
+pub fn with_usual_nodes(before: &ClusterFile, after: &mut ClusterFile) {
+    let [own, other] = [&before.gpu, &after.gpu].map(|gpu| usual_node(gpu));
+    let usual = before.gpus_per_node.is_none_or(|count| count == own);
+    if own != other && usual && after.gpus_per_node == before.gpus_per_node {
+        after.gpus_per_node = Some(other);
     }
 }
 

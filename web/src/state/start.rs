@@ -1,9 +1,10 @@
 //! Where the first plan comes from, and how the address follows plan and view from then on: Back and Forward walk over both.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
 use gloo::events::EventListener;
-use gloo::storage::{SessionStorage, Storage};
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::finding::Finding;
@@ -13,10 +14,16 @@ use planner::wire::{self, Choose, ClusterFile, ModelFile, PlanFile};
 
 use super::fragment::{Fragment, MAX_LINK, joins};
 use super::{Store, View};
-use crate::browser;
+use crate::browser::{self, Kept};
 use crate::hub::Hub;
 
 const TOKEN_KEY: &str = "shardplan.token";
+
+thread_local! {
+    /// The token that an address brought: a browser that keeps nothing has it here until a reload.
+    static TOKEN: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
 /// How long the plan must rest before the address follows.
 const ADDRESS_DELAY: Duration = Duration::from_millis(300);
 
@@ -38,7 +45,7 @@ pub fn example() -> PlanFile {
 
 /// What an address holds.
 pub struct Address {
-    /// The plan, where there is one that can be read.
+    /// The plan; none where the address brought a token alone, or a plan that can't be read.
     pub plan: Option<PlanFile>,
     /// The view.
     pub view: Option<View>,
@@ -52,11 +59,12 @@ pub fn from_address() -> Address {
     if let Some(token) = &fragment.token {
         // Cleared before anything else can read or share the address.
         browser::write_fragment(&fragment.written(), false);
-        let _ = SessionStorage::set(TOKEN_KEY, token);
+        Kept::InTab.put(TOKEN_KEY, token);
+        TOKEN.set(Some(token.clone()));
     }
     let view = fragment.view;
     match fragment.plan.as_deref().map(read_link) {
-        None => Address { plan: None, view, notices: Vec::new() },
+        None => Address { plan: fragment.token.is_none().then(example), view, notices: Vec::new() },
         Some(Ok(plan)) => Address { plan: Some(plan), view, notices: Vec::new() },
         Some(Err(finding)) => Address { plan: None, view, notices: vec![finding] },
     }
@@ -64,12 +72,14 @@ pub fn from_address() -> Address {
 
 /// The hub's token, if this page was opened with one.
 pub fn token() -> Option<String> {
-    SessionStorage::get::<String>(TOKEN_KEY).ok().filter(|token| !token.is_empty())
+    let brought = TOKEN.with_borrow(Option::clone);
+    brought.or_else(|| Kept::InTab.get(TOKEN_KEY)).filter(|token| !token.is_empty())
 }
 
 /// Forgets a token that the hub refused.
 pub fn forget_token() {
-    SessionStorage::delete(TOKEN_KEY);
+    TOKEN.set(None);
+    Kept::InTab.put(TOKEN_KEY, "");
 }
 
 /// The plan in a link.
@@ -90,59 +100,89 @@ fn read_link(link: &str) -> Result<PlanFile, Finding> {
 }
 
 /// The address of this page with the plan and the view in it.
-pub fn link(plan: &PlanFile, view: View) -> String {
-    browser::address_with(&fragment_of(plan, view).written())
+///
+/// # Errors
+/// When no page would read the plan in it.
+pub fn link(plan: &PlanFile, view: View) -> Result<String, Finding> {
+    Ok(browser::address_with(&fragment_of(plan, view)?))
 }
 
-fn fragment_of(plan: &PlanFile, view: View) -> Fragment {
+fn fragment_of(plan: &PlanFile, view: View) -> Result<String, Finding> {
     let encoded = link::encode_link(plan);
     let plan = encoded.strip_prefix("p=").unwrap_or(&encoded).to_owned();
-    Fragment { plan: Some(plan), view: Some(view), token: None }
+    read_link(&plan).map_err(|_| {
+        let size = plan.len();
+        let message = format!(
+            "The plan is too large for a link: {size} characters, and at most {MAX_LINK} are read, of at most 4 MiB of plan. \
+             The address does not hold it, and a reload loses it; save its file in Data"
+        );
+        Finding::warning("", size, message)
+    })?;
+    Ok(Fragment { plan: Some(plan), view: Some(view), token: None }.written())
 }
 
 /// Lets the address follow plan and view, each rest in an entry of the browser's history; and plan and view an address that
-/// Back, Forward or somebody's hand puts there. The address stays as it was opened until the first change.
+/// Back, Forward or somebody's hand puts there. The address stays as it was opened until the first change, and holds no plan
+/// that a reload could not read.
 pub fn keep_address(store: Store, hub: Hub) {
-    let (began, plan_began, view_began) = (browser::fragment(), store.said_now(), store.view.get_untracked());
+    let (began, view_began) = (browser::fragment(), store.view.get_untracked());
     let pending = StoredValue::new_local(None::<Timeout>);
     // The entry that was written last: its view, and when.
     let last = StoredValue::new_local(None::<(View, f64)>);
-    // What the address says, whoever wrote it.
-    let there = StoredValue::new_local((plan_began.clone(), view_began));
+    // What the address says, whoever wrote it, and the fragment that says it.
+    let there = StoredValue::new_local((store.said_now(), view_began, began.clone()));
+    // Whether it was said that the address can't hold the plan.
+    let told = Rc::new(Cell::new(false));
     Effect::new(move |first: Option<()>| {
         let (plan, view) = (store.said(), store.view.get());
         if first.is_none() {
             return;
         }
+        let told = told.clone();
         // Replacing a timeout cancels the one before.
         let timeout = Timeout::new(ADDRESS_DELAY.as_millis() as u32, move || {
             if there.with_value(|there| (&there.0, there.1) == (&plan, view)) {
                 return;
             }
+            let fragment = match fragment_of(&plan, view) {
+                Ok(fragment) => fragment,
+                Err(finding) => {
+                    if !told.replace(true) {
+                        store.notices.set(vec![finding]);
+                    }
+                    return;
+                }
+            };
+            told.set(false);
             let now = browser::now_ms();
             let own_entry = !joins(last.get_value(), view, now);
-            browser::write_fragment(&fragment_of(&plan, view).written(), own_entry);
-            there.set_value((plan, view));
+            browser::write_fragment(&fragment, own_entry);
+            there.set_value((plan, view, fragment));
             last.set_value(Some((view, now)));
         });
         pending.set_value(Some(timeout));
     });
     let listener = EventListener::new(&gloo::utils::window(), "hashchange", move |_| {
-        let is_first = browser::fragment() == began;
         let Address { plan, view, notices } = from_address();
-        // The first address may say neither.
-        let plan = plan.or_else(|| is_first.then(|| PlanFile::clone(&plan_began)));
-        let view = view.or(is_first.then_some(view_began));
-        if let Some(plan) = plan.filter(|plan| *plan != *store.said_now()) {
-            store.replace(plan);
-        }
+        let fragment = browser::fragment();
+        // The first address may say no view.
+        let view = view.or((fragment == began).then_some(view_began));
         if let Some(view) = view {
             store.view.set(view);
         }
-        // What is changed from here on is an entry of its own, and this one is left as it is; so is what was about to be written.
-        pending.set_value(None);
-        last.set_value(None);
-        there.set_value((store.said_now(), store.view.get_untracked()));
+        match plan {
+            Some(plan) => {
+                if plan != *store.said_now() {
+                    store.replace(plan);
+                }
+                // What is changed from here on is an entry of its own, and this one is left as it is; so is what was about to be written.
+                pending.set_value(None);
+                last.set_value(None);
+                there.set_value((store.said_now(), store.view.get_untracked(), fragment));
+            }
+            // The plan on screen stays, and the address says it again.
+            None => there.with_value(|there| browser::write_fragment(&there.2, false)),
+        }
         store.notices.set(notices);
         // A token may have come with it.
         hub.connect();

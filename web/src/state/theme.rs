@@ -1,7 +1,8 @@
 //! Light, dark, or as the system has it. The choice is kept in local storage; the colours are CSS variables.
 
-use gloo::storage::{LocalStorage, Storage};
 use gloo::utils::document;
+
+use crate::browser::Kept;
 
 const KEY: &str = "shardplan.theme";
 
@@ -20,9 +21,11 @@ pub enum Theme {
 impl Theme {
     /// What was chosen earlier.
     pub fn stored() -> Theme {
-        match LocalStorage::get::<String>(KEY).as_deref() {
-            Ok("light") => Theme::Light,
-            Ok("dark") => Theme::Dark,
+        let kept = Kept::ForGood.get(KEY).unwrap_or_default();
+        // Earlier versions kept it in quotes.
+        match kept.trim_matches('"') {
+            "light" => Theme::Light,
+            "dark" => Theme::Dark,
             _ => Theme::System,
         }
     }
@@ -50,7 +53,7 @@ impl Theme {
         if let Some(root) = document().document_element() {
             let _ = root.set_attribute("data-theme", self.name());
         }
-        // Without storage (a private window) the choice holds for this visit.
-        let _ = LocalStorage::set(KEY, self.name());
+        // Without storage the choice holds for this visit.
+        Kept::ForGood.put(KEY, self.name());
     }
 }

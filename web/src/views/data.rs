@@ -17,6 +17,10 @@ fn to_text<T: serde::Serialize>(value: &T) -> String {
 pub fn DataView() -> impl IntoView {
     let store = store();
     let answer = Memo::new(move |_| {
+        // Where nothing can be chosen the command has what stands in the way, and no answer.
+        if let Some(findings) = store.none_chosen() {
+            return to_text(&planner::wire::Unanswered::of(&findings));
+        }
         let mut answer = planner::advise(&store.plan(), false, None);
         // What a search says of the plan is known here alone.
         store.answer.with(|known| {

@@ -50,6 +50,12 @@ fn fullest(memory: &MemoryAnswer) -> Option<&RankClass> {
     memory.rank_classes.iter().reduce(|best, class| if taken(class) > taken(best) { class } else { best })
 }
 
+/// A kind of ranks by its stage, and by its part where replicas run with failed GPUs: `0, reduced`.
+pub fn of_stage(class: &RankClass) -> String {
+    let role = class.role.map(|role| format!(", {}", role.name())).unwrap_or_default();
+    format!("{}{role}", class.stage)
+}
+
 /// The view.
 #[component]
 pub fn MemoryView() -> impl IntoView {
@@ -110,7 +116,7 @@ fn finding(memory: &MemoryAnswer) -> String {
     };
     match memory.rank_classes.len() {
         1 => format!("Every rank peaks at {size}, in {}", class.peak_phase),
-        _ => format!("Stage {} is the fullest: {size}, in {}", class.stage, class.peak_phase),
+        _ => format!("Stage {} is the fullest: {size}, in {}", of_stage(class), class.peak_phase),
     }
 }
 
@@ -122,7 +128,7 @@ fn in_words(memory: &MemoryAnswer) -> String {
             .filter(|(.., read)| read(class) > 0)
             .map(|(_, name, _, read)| format!("{name} {}", format::bytes(read(class))))
             .collect();
-        text.push_str(&format!("Stage {}, {} ranks: {}. ", class.stage, class.count, parts.join("; ")));
+        text.push_str(&format!("Stage {}, {} ranks: {}. ", of_stage(class), class.count, parts.join("; ")));
     }
     if memory.rank_classes.len() > 16 {
         text.push_str("The table has the other stages.");
@@ -150,13 +156,14 @@ fn bars(memory: &MemoryAnswer) -> Bars {
                             "{name}: {}, {} % of stage {}",
                             format::bytes(bytes),
                             format::three(share),
-                            class.stage
+                            of_stage(class)
                         ),
                     }
                 })
                 .collect();
-            let label = format!("Stage {}, {} ranks", class.stage, format::exact(class.count));
-            Row { label, short: format!("Stage {}", class.stage), segments, outlined: false }
+            let stage = of_stage(class);
+            let label = format!("Stage {stage}, {} ranks", format::exact(class.count));
+            Row { label, short: format!("Stage {stage}"), segments, outlined: false }
         })
         .collect();
     let limit =

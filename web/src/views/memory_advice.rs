@@ -182,7 +182,7 @@ fn line(advice: Advice, takes: bool) -> Line {
     let (peak_bytes, verdict) = (advice.peak_bytes, advice.verdict);
     let (label, shown) = (format!("Apply: {}", advice.title), title.clone());
     let apply = Callback::new(move |()| {
-        let held = if store.said_now().choose.is_some() { "; what was chosen is held" } else { "" };
+        let held = store.held_now();
         // The row goes away.
         browser::focus(testid::ADVICE);
         store.apply(&advice.changes);

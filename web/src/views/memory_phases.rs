@@ -6,6 +6,7 @@ use leptos::prelude::*;
 use planner::memory::taken;
 use planner::wire::{MemoryAnswer, MemoryPhase, RankClass};
 
+use super::memory::of_stage;
 use crate::chart::{Bars, ChartView, Drawing, Ink, Row, Segment, Unit};
 use crate::format;
 use crate::testid;
@@ -83,7 +84,8 @@ pub fn MemoryPhases(memory: Memo<Option<MemoryAnswer>>) -> impl IntoView {
             class.with(|class| class.as_ref().map(|(_, class)| read(class)).unwrap_or_default())
         })
     };
-    let title = of(|class| format!("Stage {} over a step: the most in {}", class.stage, class.peak_phase));
+    let title =
+        of(|class| format!("Stage {} over a step: the most in {}", of_stage(class), class.peak_phase));
     let draw = Signal::derive(move || {
         let bars = class.with(|class| class.as_ref().map(|(_, class)| bars(class)).unwrap_or_default());
         Arc::new(move |width| bars.draw(width)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
@@ -93,8 +95,7 @@ pub fn MemoryPhases(memory: Memo<Option<MemoryAnswer>>) -> impl IntoView {
         memory.with(|memory| {
             let classes = memory.as_ref().map(|memory| memory.rank_classes.as_slice()).unwrap_or_default();
             let option = |(number, class): (usize, &RankClass)| {
-                let role = class.role.map(|role| format!(", {}", role.name())).unwrap_or_default();
-                let text = format!("Stage {}{role}, rank {}", class.stage, class.example_rank);
+                let text = format!("Stage {}, rank {}", of_stage(class), class.example_rank);
                 view! { <option value=number.to_string() selected=at == Some(number)>{text}</option> }
             };
             classes.iter().enumerate().map(option).collect_view()

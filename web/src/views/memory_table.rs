@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use planner::units::Bytes;
 use planner::wire::{MemoryAnswer, RankClass};
 
+use super::memory::of_stage;
 use crate::format;
 use crate::frame::Figure;
 use crate::kit::{Column, Line, Lines, ROWS, Table};
@@ -54,9 +55,8 @@ fn columns() -> Vec<Column> {
 }
 
 fn line(number: usize, class: &RankClass) -> Line {
-    let role = class.role.map_or_else(String::new, |role| format!(", {}", role.name()));
     let line = Line::new()
-        .number(class.stage as f64, format!("{}{role}", class.stage))
+        .number(class.stage as f64, of_stage(class))
         .naming()
         .exact(class.example_rank)
         .exact(class.count)

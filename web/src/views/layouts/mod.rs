@@ -153,7 +153,7 @@ pub fn LayoutsView() -> impl IntoView {
             choices.get(number).map_or_else(Line::default, |choice| line(choice, estimates))
         })
     });
-    let caption = "A click on a row makes it the plan; undo takes it back. Memory is that of the fullest GPU";
+    let caption = "A click on a row makes it the plan, and holds the rest as it is; undo takes it back. Memory is that of the fullest GPU";
     let table = Table::new("Layouts", "")
         .caption(caption.to_owned())
         .pages("layouts", PAGE)

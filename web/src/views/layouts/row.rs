@@ -31,8 +31,10 @@ pub fn layout_line(
     let is_current = Signal::derive(move || current.get() == Some(key));
     let chosen = *choice;
     let choose = move || {
-        store.replace(chosen.apply(&store.said_now()));
-        store.notify(format!("{} is the plan now", in_words(&chosen)));
+        // Memory and verdict of the row are of the plan as it is with this layout: what else was chosen is held.
+        let held = store.held_now();
+        store.replace(chosen.apply(&store.plan_now()));
+        store.notify(format!("{} is the plan now{held}", in_words(&chosen)));
     };
     let button = move || {
         let words = words.clone();

@@ -2,9 +2,9 @@
 
 use leptos::prelude::*;
 use planner::calibration::{Measured, as_it_ran, calibrate, typical_seconds};
-use planner::finding::Finding;
+use planner::finding::{Finding, Severity};
 use planner::run::StepParts;
-use planner::wire::{PlanFile, RunSummary, TimeAnswer};
+use planner::wire::{Calibration, PlanFile, RunSummary, TimeAnswer};
 
 use crate::findings::FindingList;
 use crate::format;
@@ -13,16 +13,40 @@ use crate::kit::{Column, Line, Lines, ROWS, Table};
 use crate::state::store;
 use crate::testid;
 
+const CALIBRATION: &str = "software.calibration";
+
+/// The calibration, where the plan's seconds would be calibrated by it.
+fn calibrated(plan: &PlanFile, calibration: Calibration) -> Result<Box<Calibration>, Finding> {
+    let (name, calibration) = (calibration.name.clone(), Box::new(calibration));
+    let mut tried = plan.clone();
+    tried.software.calibration = Some(calibration.clone());
+    let answer = planner::estimate(&tried);
+    if answer.time.is_some_and(|time| time.calibration.is_some()) {
+        return Ok(calibration);
+    }
+    // What planner has against it, or against the plan.
+    let why = answer.findings.iter().filter(|found| found.severity != Severity::Info);
+    let why = why.min_by_key(|found| found.field != CALIBRATION).map(|found| found.message.clone());
+    let message = format!(
+        "{}. The plan is left as it is; open a plan with the run's GPU, runtime and precision, or measure this one",
+        why.unwrap_or_else(|| "the plan has no seconds to calibrate".to_owned())
+    );
+    Err(Finding::warning(CALIBRATION, name, message))
+}
+
 /// What planner predicts of a plan's time.
 fn predicted(file: &PlanFile) -> Option<TimeAnswer> {
     planner::estimate(file).time
 }
 
-const COLUMNS: &[Column] =
-    &[Column::new("Part of the step"), Column::new("Measured"), Column::new("Predicted")];
+/// What stands beside measured seconds: without the run's own calibration a prediction, with it what was fitted to them.
+fn beside(fitted: bool) -> &'static str {
+    if fitted { "Fitted to this run" } else { "Predicted" }
+}
 
 /// Where the last step went beside where it was predicted to go.
-fn parts_table(measured: &StepParts, predicted: Option<&TimeAnswer>) -> impl IntoView + use<> {
+fn parts_table(measured: &StepParts, predicted: Option<&TimeAnswer>, fitted: bool) -> impl IntoView + use<> {
+    let columns = ["Part of the step", "Measured", self::beside(fitted)].map(Column::new);
     let predicted = predicted.map(StepParts::predicted);
     let beside = |parts: &StepParts| ("collectives beside computing, no part of it", parts.hidden_seconds);
     let all = |parts: &StepParts| parts.named().into_iter().chain([beside(parts)]);
@@ -35,7 +59,7 @@ fn parts_table(measured: &StepParts, predicted: Option<&TimeAnswer>) -> impl Int
             "-",
         )
     };
-    let lines = Lines::of(COLUMNS, all(measured).enumerate().map(line).collect());
+    let lines = Lines::of(columns.to_vec(), all(measured).enumerate().map(line).collect());
     Table::new("Measured and predicted by part", testid::PARTS_TABLE)
         .caption("The last step of the rank that computed longest".to_owned())
         .pages("step-parts", ROWS)
@@ -64,8 +88,14 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         summary.with(|summary| {
             let summary = summary.as_ref()?;
             let here = summary.info.slurm_job.is_none();
-            Some((summary.info.name.clone(), as_it_ran(&summary.plan, &device, here)))
+            Some((format!("run {}", summary.info.id), as_it_ran(&summary.plan, &device, here)))
         })
+    });
+    // Whether the plan's calibration is this run's own.
+    let fitted = Memo::new(move |_| {
+        let plan = store.plan();
+        let own = plan.software.calibration.as_ref().map(|calibration| &calibration.name);
+        own.is_some() && ran.with(|ran| ran.as_ref().map(|(name, _)| name) == own)
     });
     let expected = Memo::new(move |_| {
         // With the calibration that the plan has now, so that it can be seen at work.
@@ -80,8 +110,9 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         let measured = seconds.get()?;
         let text = match expected.get() {
             Some(TimeAnswer { step_seconds: expected, .. }) => format!(
-                "{} a step, the middle of those after the first (predicted {}, {})",
+                "{} a step, the middle of those after the first ({} {}, {})",
                 format::seconds(measured),
+                beside(fitted.get()).to_lowercase(),
                 format::seconds(expected),
                 format::signed_percent(measured / expected - 1.0)
             ),
@@ -96,15 +127,14 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         // The page does not know the cores of another machine: ranks are taken to have one each.
         let cores = file.cluster.gpus_per_node.unwrap_or(1);
         let runs = [Measured { name: name.clone(), file, seconds }];
-        match calibrate(&runs, &format!("run {name}"), cores) {
-            Ok(profile) => {
-                store.edit("software.calibration", |plan| {
-                    plan.software.calibration = Some(Box::new(profile.calibration));
-                });
+        let profile = calibrate(&runs, &name, cores).map_err(|finding| *finding);
+        match profile.and_then(|profile| calibrated(&store.plan_now(), profile.calibration)) {
+            Ok(calibration) => {
+                store.edit(CALIBRATION, |plan| plan.software.calibration = Some(calibration));
                 findings.set(Vec::new());
                 store.notify("The plan's seconds are calibrated by this run; undo takes it back");
             }
-            Err(finding) => findings.set(vec![*finding]),
+            Err(finding) => findings.set(vec![finding]),
         }
     };
     let present = Memo::new(move |_| seconds.with(Option::is_some) && ran.with(Option::is_some));
@@ -114,6 +144,6 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
             <button data-testid=testid::USE_CALIBRATION on:click=take>"Use as calibration"</button>
         </div>
         <FindingList findings=findings/>
-        {move || parts.get().map(|parts| expected.with(|time| parts_table(&parts, time.as_ref())))}
+        {move || parts.get().map(|parts| expected.with(|time| parts_table(&parts, time.as_ref(), fitted.get())))}
     }
 }

@@ -41,13 +41,14 @@ use watched::WatchedRun;
 #[component]
 pub fn RunView() -> impl IntoView {
     let hub = hub();
-    let planning_only = move || {
+    // The connection changes every second while the hub is waited for, what is shown of it does not.
+    let planning_only = Memo::new(move |_| {
         hub.connection.with(|connection| matches!(connection, Connection::Offline))
             && hub.runs.with(|runs| runs.is_empty())
-    };
+    });
     view! {
         <ConnectionLine/>
-        {move || if planning_only() {
+        {move || if planning_only.get() {
             view! { <HowToConnect/> }.into_any()
         } else {
             view! {

@@ -18,8 +18,10 @@ use crate::testid;
 pub fn TwinCard() -> impl IntoView {
     let store = store();
     let hub = hub();
+    // Making one takes long, and the connection changes every second while the hub is waited for.
+    let gpus = Memo::new(move |_| hub.machine().unwrap_or_default().gpus);
     let made = Memo::new(move |_| {
-        let gpus = hub.machine().unwrap_or_default().gpus;
+        let gpus = gpus.get();
         store.resolved.with(|plan| plan.as_ref().map(|plan| make(plan, gpus)))
     });
     let made = move || made.get();

@@ -8,10 +8,9 @@ mod tools;
 mod variables;
 
 use batch::launch::{Body, EXAMPLE_TITLES, Mode, ScriptOptions, Site, Task};
-use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
-use planner::json::read_value;
+use planner::json::read_json;
 use planner::wire::{GoingOn, OnFailure, PlanFile};
 
 use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};
@@ -20,6 +19,7 @@ use self::site_file::SiteFile;
 use self::tools::Tools;
 use super::NotYet;
 use super::run::goes_on_with;
+use crate::browser::Kept;
 use crate::findings::FindingList;
 use crate::state::{Store, store};
 use crate::testid;
@@ -31,7 +31,7 @@ const SITE_KEY: &str = "shardplan.site";
 
 /// The site as this browser knows it.
 fn kept() -> Site {
-    LocalStorage::get(SITE_KEY).ok().and_then(|site| read_value::<Site>(site).ok()).unwrap_or_default()
+    Kept::ForGood.get(SITE_KEY).and_then(|site| read_json::<Site>(&site).ok()).unwrap_or_default()
 }
 
 /// What is chosen besides the site.
@@ -106,7 +106,7 @@ impl Chosen {
         leptos::task::spawn_local(async move {
             let question = Ask::Harmless(Box::new(site.clone()));
             let Some(Tell::Site(Ok(harmless))) = texts::ask(&question).await else { return };
-            let _ = LocalStorage::set(SITE_KEY, &*harmless);
+            Kept::ForGood.put(SITE_KEY, &serde_json::to_string(&*harmless).unwrap_or_default());
             // Unless something was typed meanwhile.
             if first && *harmless != site && self.site.with_untracked(|now| *now == site) {
                 self.fill(*harmless);

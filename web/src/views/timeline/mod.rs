@@ -81,8 +81,12 @@ pub fn TimelineView() -> impl IntoView {
             }
         })
     };
+    let other_plan = Memo::new(move |_| with_run.get() && !is_this_plan.get());
     view! {
         <TimeFacts/>
+        <p class="banner warning" role="status" hidden=move || !other_plan.get() data-testid=testid::TIMELINE_OTHER>
+            "The run is of another plan than the one in the form: the picture and its title are of the run's plan"
+        </p>
         {move || {
             if let Some(error) = refused.get() {
                 return view! { <p class="empty" data-testid=testid::TIMELINE_REFUSED>{coded(&error)}</p> }.into_any();
