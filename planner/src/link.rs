@@ -7,6 +7,7 @@ use miniz_oxide::inflate::decompress_to_vec_with_limit;
 use serde_json::Value;
 
 use crate::finding::Finding;
+use crate::json::value_of;
 use crate::parse::parse_plan;
 use crate::wire::PlanFile;
 
@@ -33,7 +34,7 @@ pub enum LinkError {
 
 /// The fragment of a link to this plan, without `#`: `p=1.TEXT`.
 pub fn encode_link(plan: &PlanFile) -> String {
-    let mut value = serde_json::to_value(plan).unwrap_or_default();
+    let mut value = value_of(plan);
     strip_empty(&mut value);
     let json = value.to_string();
     format!("p=1.{}", URL_SAFE_NO_PAD.encode(compress_to_vec(json.as_bytes(), 9)))

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+use crate::json::value_of;
 use crate::parse::{parse_plan, place_of};
 use crate::plan::Plan;
 use crate::runtime::Runtime;
@@ -42,7 +43,7 @@ fn filled(runtime: Runtime) -> Value {
         "version": 1, "model": {"preset": "qwen3-30b-a3b"}, "cluster": {"gpu": "h100-sxm"}, "runtime": runtime.name(),
     });
     let plan = parse_plan(&file.to_string()).ok().and_then(|file| Plan::resolve(&file).filled().cloned());
-    plan.and_then(|file| serde_json::to_value(&file).ok()).unwrap_or_default()
+    plan.map(|file| value_of(&file)).unwrap_or_default()
 }
 
 /// What holds where nothing is said, by runtime where these differ.

@@ -1,10 +1,11 @@
 //! A plan's twin: small enough to be run here, and cut by the same axes under the same rules. Every axis above 1 stays
 //! above 1, every kind of layer stays, and what is made smaller is said.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::cluster::{FailedGpu, is_cpu};
 use crate::finding::{Finding, has_error};
+use crate::json::value_of;
 use crate::model::{Architecture, Attention, LayerKind, Moe, fold};
 use crate::plan::Plan;
 use crate::reduced::failed_slots;
@@ -330,11 +331,11 @@ fn differences(plan: &Plan, small: &Plan) -> Vec<Scaled> {
 fn flat(plan: &Plan) -> Map<String, Value> {
     let mut file = plan.file.clone();
     file.runtime = Some(Runtime::OF_WORKER);
-    let mut whole = serde_json::to_value(&file).unwrap_or_default();
+    let mut whole = value_of(&file);
     if let Some(whole) = whole.as_object_mut() {
         whole.remove("name");
         whole.remove("run");
-        whole.insert("model".to_owned(), json!(**plan.model));
+        whole.insert("model".to_owned(), value_of(&**plan.model));
     }
     let mut leaves = Map::new();
     gather(&mut leaves, String::new(), whole);
@@ -358,6 +359,8 @@ fn gather(leaves: &mut Map<String, Value>, path: String, value: Value) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::rules::executor_limits;
 

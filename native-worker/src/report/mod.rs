@@ -156,7 +156,7 @@ pub fn paths<S: serde::Serializer>(paths: &[std::path::PathBuf], serializer: S) 
 /// # Errors
 /// As [`print`].
 pub fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {
-    print_json(&planner::wire::Unanswered::of(findings))
+    print_json(&planner::wire::unanswered(findings))
 }
 
 /// Writes a line to standard error; nobody listening is not an error.

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
+use crate::json::value_of;
 use crate::wire::{Change, PlanFile};
 
 /// Fields that differ between `before` and `after`, by path. `filled` tells what stands where `before` says nothing.
 pub(super) fn changes(before: &PlanFile, after: &PlanFile, filled: &PlanFile) -> Vec<Change> {
-    let json = |file: &PlanFile| serde_json::to_value(file).unwrap_or_default();
+    let json = |file: &PlanFile| value_of(file);
     let (before, after, filled) = (json(before), json(after), json(filled));
     let mut found = Vec::new();
     differ(&before, &after, &filled, "", &mut found);

@@ -3,6 +3,7 @@
 use super::filler::Filler;
 use super::run::refuse_wrong_blend;
 use crate::finding::Finding;
+use crate::json::value_of;
 use crate::plan::Evaluation;
 use crate::wire::{DataFile, EvaluationFile};
 
@@ -25,7 +26,7 @@ pub(super) fn fill_evaluation(
     };
     // Made-up sequences of another seed are none that were trained on.
     if data == *trained && data != DataFile::Synthetic {
-        let value = serde_json::to_value(&data).unwrap_or_default();
+        let value = value_of(&data);
         let message =
             "this is what is trained on, so its loss says nothing of other data; name data that is held out";
         fill.findings.push(Finding::warning(DATA, value, message).rule(RULE));

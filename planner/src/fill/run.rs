@@ -2,6 +2,7 @@
 
 use super::filler::Filler;
 use crate::finding::Finding;
+use crate::json::value_of;
 use crate::plan::{RunSettings, wrong_blend};
 use crate::settings::LrSchedule;
 use crate::wire::DataFile;
@@ -9,7 +10,7 @@ use crate::wire::DataFile;
 /// A blend that can't be made is refused before anybody opens it.
 pub(super) fn refuse_wrong_blend(fill: &mut Filler<'_>, path: &str, data: &DataFile) {
     if let Some((field, why)) = wrong_blend(data, path) {
-        let value = serde_json::to_value(data).unwrap_or_default();
+        let value = value_of(data);
         fill.findings.push(Finding::error(path, value, format!("{field} {why}")).rule("shares of a blend"));
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::finding::Finding;
+use crate::json::value_of;
 use crate::parse::parse_plan;
 use crate::wire::PlanFile;
 
@@ -14,7 +15,7 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
     let refused = |why: String| {
         Box::new(Finding::error(path, value.clone(), format!("{value} can't be put into {path}: {why}")))
     };
-    let mut file = serde_json::to_value(plan).map_err(|error| refused(error.to_string()))?;
+    let mut file = value_of(plan);
     let place = place_of(&mut file, path)
         .ok_or_else(|| refused("it leads below a field that has no parts".to_owned()))?;
     *place = value.clone();
@@ -57,7 +58,7 @@ pub(crate) fn place_of<'a>(file: &'a mut Value, path: &str) -> Option<&'a mut Va
 
 /// What a plan file says, without the fields that it leaves to their defaults.
 pub fn said(plan: &PlanFile) -> Value {
-    let mut value = serde_json::to_value(plan).unwrap_or_default();
+    let mut value = value_of(plan);
     drop_unsaid(&mut value);
     value
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Plan;
 use crate::finding::clip;
+use crate::json::value_of;
 use crate::wire::DataFile;
 
 /// What is made of documents' ends within a sequence. Nothing, and a sequence is read as if it were one text.
@@ -48,7 +49,7 @@ impl Plan {
         let all = [Some(("run.data", &self.run.data)), held_out];
         all.into_iter().flatten().find_map(|(field, data)| {
             let why = unknown_of(data, documents.eod_token.is_some())?;
-            let value = serde_json::to_value(data).unwrap_or_default();
+            let value = value_of(data);
             Some((field, Value::from(clip(&value.to_string())), why.to_owned()))
         })
     }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::fill;
 use crate::finding::{Finding, Severity, has_error, nearest_values};
+use crate::json::value_of;
 use crate::parse::place_of;
 use crate::plan::Plan;
 use crate::recipes::Among;
@@ -75,8 +76,7 @@ struct Tries<'a> {
 impl<'a> Tries<'a> {
     fn of(file: &PlanFile, among: Among, plan: &'a Plan) -> Option<Tries<'a>> {
         let model = fill::named_model(file, &mut Vec::new(), &mut Vec::new())?;
-        let json = |file: &PlanFile| serde_json::to_value(file).ok();
-        Some(Tries { among, plan, given: json(file)?, filled: json(&plan.file)?, model })
+        Some(Tries { among, plan, given: value_of(file), filled: value_of(&plan.file), model })
     }
 
     /// What holds at a path.
@@ -139,7 +139,7 @@ impl<'a> Tries<'a> {
     /// What holds where nothing is said, unless that is refused too; null where nothing does.
     fn usual(&self, path: &'static str) -> Option<Value> {
         let plan = self.accepts(path, Value::Null)?;
-        let mut file = serde_json::to_value(&plan.file).ok()?;
+        let mut file = value_of(&plan.file);
         place_of(&mut file, path).cloned()
     }
 

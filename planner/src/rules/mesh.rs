@@ -156,7 +156,7 @@ fn head_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let other = !mixers.iter().all(known);
     let own = shape.layout.tp_plan == TpPlanSource::Own;
     broken.require(!(other && own), "layout.tp", tp, OF_CLASS, || {
-        "there is no tensor-parallel plan for latent or linear attention, Mamba and the like: set tp to 1, or give layout.tp_plan: \"hf\" for the plan that transformers has for the model's class, where it has one, or a map from module pattern to style".to_owned()
+        "there is no tensor-parallel plan for latent or linear attention, Mamba and the like: set tp to 1, or give layout.tp_plan as \"hf\", where transformers has one for the model's class, or as a map from module pattern to style".to_owned()
     });
 }
 

@@ -11,6 +11,7 @@ use crate::cluster::gpus;
 use crate::fill;
 use crate::fill::assumed_batch;
 use crate::finding::{Finding, clip, has_error, nearest_names};
+use crate::json::value_of;
 use crate::order;
 use crate::parse::place_of;
 use crate::plan::Plan;
@@ -148,7 +149,7 @@ impl Open {
         let strategy_said = strategy.strategy.is_some() || strategy.reshard_after_forward.is_some();
         let strategies = Sharding::ALL.into_iter().filter(|one| one.runtime() == plan.runtime).collect();
         let own_stages = !layout.splits_itself() || !self.is("stages");
-        let said = serde_json::to_value(file).unwrap_or_default();
+        let said = value_of(file);
         Axes {
             tp: self.number("tp", layout.tp, 1),
             cp: self.number("cp", layout.cp, 1),
@@ -204,7 +205,7 @@ impl Open {
 /// The axes that a plan file leaves to a search unless it says a value, by their paths, each with whether it does.
 pub fn open_axes(file: &PlanFile) -> BTreeMap<&'static str, bool> {
     let Some(choose) = &file.choose else { return BTreeMap::new() };
-    let said = serde_json::to_value(file).unwrap_or_default();
+    let said = value_of(file);
     let names = choose.names();
     let is_open = |axis: &&OpenAxis| names.iter().any(|name| axis.is_meant(name));
     order::map(AXES.iter().filter(is_open).map(|axis| (axis.path, says(&said, axis.path))))
@@ -219,8 +220,8 @@ pub fn with_earlier(file: &PlanFile, earlier: &PlanFile, chosen: &PlanFile) -> P
     const TOGETHER: [&str; 3] =
         ["layout.pipeline_layout", "layout.schedule", "training.recompute.granularity"];
     let same_model = file.model == earlier.model;
-    let mut value = serde_json::to_value(file).unwrap_or_default();
-    let known = serde_json::to_value(chosen).unwrap_or_default();
+    let mut value = value_of(file);
+    let known = value_of(chosen);
     let open = open_axes(file).into_iter().filter(|(path, said)| !said && !TOGETHER.contains(path));
     let held = open.map(|(path, _)| path).filter(|path| same_model || !OF_EXPERTS.contains(path));
     for path in held.chain(["training.global_batch_size"]) {
@@ -253,7 +254,7 @@ pub fn with_earlier(file: &PlanFile, earlier: &PlanFile, chosen: &PlanFile) -> P
 
 /// The file with everything left to a search that `all` opens, but for one path.
 pub fn open_everything(file: &PlanFile, but: &str) -> PlanFile {
-    let mut value = serde_json::to_value(file).unwrap_or_default();
+    let mut value = value_of(file);
     for axis in AXES.iter().filter(|axis| axis.in_all && axis.path != but) {
         if let Some(slot) = place_of(&mut value, axis.path) {
             *slot = Value::Null;
@@ -329,7 +330,7 @@ fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
         _ => return None,
     };
     // What a plan has by itself, or its framework's recipe sets, is the usual value and stands first.
-    let filled = serde_json::to_value(&plan.file).unwrap_or_default();
+    let filled = value_of(&plan.file);
     let mut ordered: Vec<Value> =
         value_at(&filled, path).cloned().into_iter().filter(|own| !own.is_null()).collect();
     let others: Vec<Value> = values.into_iter().filter(|value| !ordered.contains(value)).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{AdviceAnswer, Chosen, PlanFile};
 use super::{NonuniformAnswer, RankRole};
@@ -55,20 +55,9 @@ impl Answer {
     }
 }
 
-/// What is printed in place of an answer where there is none.
-#[derive(Debug, Serialize)]
-pub struct Unanswered<'a> {
-    /// What is wrong.
-    pub findings: &'a [Finding],
-    /// `wire::VERSION`.
-    pub version: u32,
-}
-
-impl Unanswered<'_> {
-    /// Of these findings.
-    pub fn of(findings: &[Finding]) -> Unanswered<'_> {
-        Unanswered { findings, version: super::VERSION }
-    }
+/// What is printed in place of an answer where there is none: what is wrong.
+pub fn unanswered(findings: &[Finding]) -> Value {
+    json!({"findings": findings, "version": super::VERSION})
 }
 
 /// A framework's recipe for a plan: values that stand among the assumed ones, and where they come from.

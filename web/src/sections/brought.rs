@@ -2,7 +2,6 @@
 
 use planner::model::presets;
 use planner::wire::{ClusterFile, PlanFile, TrainingFile};
-use serde_json::Value;
 
 use crate::state::with_usual_nodes;
 
@@ -23,23 +22,39 @@ pub fn brought(preset: Option<&str>) -> Option<(ClusterFile, TrainingFile)> {
     Some((cluster, training))
 }
 
-/// The plan without what its model brought and nobody has changed since: field by field that is again as in `before`.
+/// The plan without what its model brought and nobody has changed since, which is again as in `before`. Where nothing else of cluster or
+/// training was changed, the rest of it is as before, too.
 pub fn given_back(plan: &PlanFile, before: &PlanFile) -> PlanFile {
-    let Some((cluster, training)) = brought(plan.model.preset.as_deref()) else { return plan.clone() };
-    let own = PlanFile { cluster, training, ..PlanFile::default() };
-    let [mut now, own, old] = [plan, &own, before].map(|file| serde_json::to_value(file).unwrap_or_default());
-    for part in ["cluster", "training"] {
-        let names =
-            [&now, &old].into_iter().filter_map(|file| file[part].as_object()).flat_map(|of| of.keys());
-        for name in names.cloned().collect::<Vec<_>>() {
-            // What is not written is null, on either side.
-            if now[part].get(&name).unwrap_or(&Value::Null) == &own[part][&name] {
-                now[part][&name] = old[part][&name].clone();
-            }
-        }
+    let mut back = plan.clone();
+    let Some((cluster, training)) = brought(plan.model.preset.as_deref()) else { return back };
+    let (now, old) = (&plan.cluster, &before.cluster);
+    let (gpu, nodes, each) = (now.gpu.clone(), now.nodes, now.gpus_per_node);
+    if (ClusterFile {
+        gpu: cluster.gpu.clone(),
+        nodes: cluster.nodes,
+        gpus_per_node: cluster.gpus_per_node,
+        ..now.clone()
+    }) == cluster
+    {
+        back.cluster = old.clone();
     }
-    let mut back = PlanFile::read(now).unwrap_or_else(|_| plan.clone());
-    with_usual_nodes(&before.cluster, &mut back.cluster);
+    back.cluster.gpu = if gpu == cluster.gpu { old.gpu.clone() } else { gpu };
+    back.cluster.nodes = if nodes == cluster.nodes { old.nodes } else { nodes };
+    back.cluster.gpus_per_node = if each == cluster.gpus_per_node { old.gpus_per_node } else { each };
+    with_usual_nodes(old, &mut back.cluster);
+    let (now, old) = (&plan.training, &before.training);
+    let (length, batch) = (now.seq_len, now.global_batch_size);
+    if (TrainingFile {
+        seq_len: training.seq_len,
+        global_batch_size: training.global_batch_size,
+        ..now.clone()
+    }) == training
+    {
+        back.training = old.clone();
+    }
+    back.training.seq_len = if length == training.seq_len { old.seq_len } else { length };
+    back.training.global_batch_size =
+        if batch == training.global_batch_size { old.global_batch_size } else { batch };
     back
 }
 

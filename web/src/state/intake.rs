@@ -59,9 +59,8 @@ pub fn read(text: &str) -> Result<Intake, Vec<Finding>> {
         let message = match text.trim_start().starts_with(['{', '"']) {
             true => format!("This is not JSON: {error}; paste the whole config.json, from {{ to }}"),
             // Scripts, command lines and configurations are read elsewhere.
-            false => "This is not JSON; read here are a config.json, a plan file, a calibration and an index of weights. \
-                      A batch script is checked in Script, and a framework's script, command line, TOML or YAML is planned by \
-                      `shardplan plan --model FILE --gpu GPU` or `shardplan wrap --dry-run -- COMMAND`"
+            false => "This is not JSON, as a config.json is. Script checks batch scripts, and `shardplan plan --model FILE` reads \
+                      a framework's script, TOML or YAML"
                 .to_owned(),
         };
         vec![Finding::error(FIELD, quoted(text.trim_start()), message)]

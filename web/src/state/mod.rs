@@ -15,6 +15,7 @@ use leptos::prelude::*;
 use planner::Plan;
 use planner::fill::usual_node;
 use planner::finding::{Finding, has_error};
+use planner::json::value_of;
 use planner::search::{Choice, Margin, open_axes};
 use planner::wire::{Answer, ClusterFile, PlanFile};
 use serde_json::Value;
@@ -225,7 +226,7 @@ impl Store {
         );
         let answer = Memo::new(move |_| answered.with(|(answer, _)| answer.clone()));
         let values = Memo::new(move |_| {
-            let of = |file: Option<&PlanFile>| serde_json::to_value(file).unwrap_or_default();
+            let of = |file: Option<&PlanFile>| file.map(value_of).unwrap_or_default();
             let filled = answer.with(|answer| of(answer.plan.as_ref()));
             Arc::new(Values { said: said.with(|said| of(Some(said))), filled })
         });

@@ -1,6 +1,7 @@
 //! Fields by their path in the plan file, such as `training.optimizer.kind`.
 
 use planner::finding::Finding;
+use planner::json::value_of;
 use planner::wire::PlanFile;
 use serde_json::Value;
 
@@ -31,7 +32,7 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
 /// What takes the place of a list in which a finding is about one entry: the list with `value` for that entry. For
 /// any other field, `value` itself.
 pub fn mended(plan: &PlanFile, finding: &Finding, value: &Value) -> Value {
-    let file = serde_json::to_value(plan).unwrap_or_default();
+    let file = value_of(plan);
     let place = finding.field.split('.').try_fold(&file, |place, key| place.get(key));
     match place {
         Some(Value::Array(entries)) if !value.is_array() => {
@@ -45,7 +46,7 @@ pub fn mended(plan: &PlanFile, finding: &Finding, value: &Value) -> Value {
 /// Whether a finding is about a whole part of the plan, such as the model that a config.json describes, where the nearest values are of
 /// one of its sizes and nothing by that path can be set to them.
 pub fn is_part(plan: &PlanFile, finding: &Finding) -> bool {
-    let file = serde_json::to_value(plan).unwrap_or_default();
+    let file = value_of(plan);
     let place = finding.field.split('.').try_fold(&file, |place, key| place.get(key));
     place.is_some_and(Value::is_object) && !finding.nearest.iter().any(Value::is_object)
 }

@@ -113,8 +113,7 @@ fn fragment_of(plan: &PlanFile, view: View) -> Result<String, Finding> {
     read_link(&plan).map_err(|_| {
         let size = plan.len();
         let message = format!(
-            "The plan is too large for a link: {size} characters, and at most {MAX_LINK} are read, of at most 4 MiB of plan. \
-             The address does not hold it, and a reload loses it; save its file in Data"
+            "The plan is too large for a link ({size} characters, and {MAX_LINK} are read): save its file in Data, for a reload loses it"
         );
         Finding::warning("", size, message)
     })?;

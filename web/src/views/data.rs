@@ -19,7 +19,7 @@ pub fn DataView() -> impl IntoView {
     let answer = Memo::new(move |_| {
         // Where nothing can be chosen the command has what stands in the way, and no answer.
         if let Some(findings) = store.none_chosen() {
-            return to_text(&planner::wire::Unanswered::of(&findings));
+            return to_text(&planner::wire::unanswered(&findings));
         }
         let mut answer = planner::advise(&store.plan(), false, None);
         // What a search says of the plan is known here alone.

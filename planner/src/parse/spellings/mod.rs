@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::finding::{Finding, clip};
 use crate::json::Located;
+use crate::json::value_of;
 use crate::wire::{PlanFile, Remark};
 pub(super) use fields::of as fields;
 use names::Meaning;
@@ -79,7 +80,7 @@ pub(crate) fn holding(file: &PlanFile) -> Vec<Finding> {
     if file.remarks.is_empty() {
         return Vec::new();
     }
-    let values = serde_json::to_value(file).unwrap_or_default();
+    let values = value_of(file);
     let holds =
         |remark: &&Remark| at(&values, &remark.finding.field).is_some_and(|value| same(value, &remark.value));
     let mut findings: Vec<Finding> = Vec::new();

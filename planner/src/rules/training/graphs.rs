@@ -77,7 +77,7 @@ fn wrong(shape: &Shape<'_>, module: &str) -> Option<&'static str> {
         }
         "moe_preprocess" if !names(modules, "moe_router") => Some("goes with moe_router only"),
         "moe_preprocess" if moe.waits_for_capacities() => {
-            Some("counts tokens on the host where an all-to-all drops them without padding to the capacity")
+            Some("waits for the host where an all-to-all drops tokens without padding to the capacity")
         }
         "moe_router"
             if training.recompute == Granularity::Selective && names(&training.recompute_modules, "moe") =>

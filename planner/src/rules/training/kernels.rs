@@ -14,27 +14,25 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     let training = shape.training;
     let waits = training.deferred_head_gradients.filter(|_| !training.fused_gradient_accumulation);
     broken.require(waits.is_none(), HEAD, waits.unwrap_or_default(), HEAD_RULE, || {
-        "gradients of the output layer wait only where GEMMs add them up, and training.fused_gradient_accumulation is off"
+        "gradients of the output layer wait only with training.fused_gradient_accumulation, which is off"
             .to_owned()
     });
     if !training.deterministic {
         return;
     }
-    let rule = "the same bits every time (Megatron-LM determinism, Megatron Bridge training config)";
+    let rule = "the same bits every time (Megatron-LM determinism)";
     let unfused = training.cross_entropy == CrossEntropy::Unfused;
     broken.require(unfused, "training.cross_entropy", training.cross_entropy.name(), rule, || {
-        "fused kernels of the loss do not give the same bits every time; write unfused, or switch training.deterministic off"
-            .to_owned()
+        "a fused loss does not go with training.deterministic; write unfused".to_owned()
     });
     broken.require(!training.overlap.tp, "training.overlap.tp", true, rule, || {
-        "tensor-parallel communication behind products does not give the same bits every time; switch it off, or training.deterministic"
-            .to_owned()
+        "tensor-parallel overlap does not go with training.deterministic; switch it off".to_owned()
     });
 }
 
 pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     let waits = shape.training.deferred_head_gradients.filter(|_| is_megatron(shape) && shape.layout.pp == 1);
     broken.require(waits.is_none(), HEAD, waits.unwrap_or_default(), HEAD_RULE, || {
-        "gradients of the output layer wait for a pipeline's bubble, and pp is 1".to_owned()
+        "gradients of the output layer wait only in a pipeline, and pp is 1".to_owned()
     });
 }

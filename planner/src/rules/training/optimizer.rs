@@ -64,7 +64,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     });
     let rule = "a precision-aware optimizer is the distributed one (Megatron-Core optimizer_config)";
     broken.require(!optimizer.precision_aware || optimizer.distributed, AWARE, true, rule, || {
-        "the precision-aware optimizer is the distributed one, which is off; switch training.optimizer.distributed on".to_owned()
+        "the precision-aware optimizer is the distributed one, which is off".to_owned()
     });
     types_of_state(shape, broken);
     let offloads = optimizer.offload_fraction > 0.0;

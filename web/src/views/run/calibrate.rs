@@ -28,7 +28,7 @@ fn calibrated(plan: &PlanFile, calibration: Calibration) -> Result<Box<Calibrati
     let why = answer.findings.iter().filter(|found| found.severity != Severity::Info);
     let why = why.min_by_key(|found| found.field != CALIBRATION).map(|found| found.message.clone());
     let message = format!(
-        "{}. The plan is left as it is; open a plan with the run's GPU, runtime and precision, or measure this one",
+        "{}; take the run's GPU, runtime and precision",
         why.unwrap_or_else(|| "the plan has no seconds to calibrate".to_owned())
     );
     Err(Finding::warning(CALIBRATION, name, message))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use planner::json::value_of;
 use planner::search::{FitGroup, Remedy, Row, SearchAnswer, Settings};
 
 use crate::findings::{said, sentence};
@@ -196,9 +197,9 @@ fn line(row: Row, several: bool, besides: Option<String>, priced: bool, take: Ca
         .text(row.interval_bytes.map(format::gib).join(" to "))
         .number_or(row.left_share(), &|share| format!("{:.1}", 100.0 * share), "-");
     let line = SIZES.iter().fold(line, |line, (.., read)| line.exact(read(chosen)));
-    let schedule =
-        serde_json::to_value(chosen.schedule).ok().and_then(|name| name.as_str().map(str::to_owned));
-    let mut line = line.text(chosen.recompute.0.clone()).text(schedule.unwrap_or_default());
+    let schedule = value_of(&chosen.schedule);
+    let schedule = schedule.as_str().unwrap_or_default().to_owned();
+    let mut line = line.text(chosen.recompute.0.clone()).text(schedule);
     if several {
         let strategy = chosen.fsdp_strategy.map_or(String::new(), |one| format!(" {}", one.name()));
         let gpus = format::exact(row.gpus);

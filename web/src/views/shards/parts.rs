@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use planner::json::value_of;
 use planner::layout::GroupKind;
 use planner::shard::{ParamShard, RankShards};
 
@@ -54,8 +55,7 @@ pub fn parts(shards: &RankShards) -> Vec<Part> {
 
 /// A group's name as in plan answers, such as `dp_cp`.
 pub fn group_name(kind: GroupKind) -> String {
-    let name = serde_json::to_value(kind).ok();
-    name.as_ref().and_then(|name| name.as_str()).unwrap_or_default().to_owned()
+    value_of(&kind).as_str().unwrap_or_default().to_owned()
 }
 
 /// Which group cuts which dim, such as `tp dim 0`; `whole` for a slice that is the whole parameter.
