@@ -24,6 +24,8 @@ mod progress;
 mod reader;
 mod redact;
 mod restart;
+#[cfg(test)]
+mod run_tests;
 mod scan;
 mod stamp;
 mod standing;

@@ -118,23 +118,8 @@ pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> 
         _ => 3,
     };
     let near = known.filter(|known| known.len().abs_diff(name.len()) <= most);
-    let (far, known) = near.map(|known| (changes(name, known), known)).min()?;
+    let (far, known) = near.map(|known| (strsim::levenshtein(name, known), known)).min()?;
     (far <= most).then_some(known)
-}
-
-/// How many letters are more, less or others.
-fn changes(one: &str, two: &str) -> usize {
-    let two: Vec<char> = two.chars().collect();
-    let mut row: Vec<usize> = (0..=two.len()).collect();
-    for (place, letter) in one.chars().enumerate() {
-        let mut above = std::mem::replace(&mut row[0], place + 1);
-        for (at, other) in two.iter().enumerate() {
-            let changed = above + usize::from(letter != *other);
-            above = row[at + 1];
-            row[at + 1] = changed.min(above + 1).min(row[at] + 1);
-        }
-    }
-    row[two.len()]
 }
 
 pub(crate) fn is_below(path: &str, key: &str) -> bool {
@@ -185,19 +170,5 @@ mod tests {
         let words = ["--a.no-such", "4", "--a.lr", "3", "--b.on", "--a.no_folder", "--c"];
         let settings = Settings::new(json!({}), &words.map(str::to_owned));
         assert_eq!(KEYS().of_options(&settings), [("a.no_such".to_owned(), "4".to_owned())]);
-    }
-
-    #[test]
-    fn letters_that_differ_are_counted() {
-        for (one, two, expected) in [
-            ("", "", 0),
-            ("abc", "abc", 0),
-            ("abc", "abd", 1),
-            ("abc", "ac", 1),
-            ("sze", "size", 1),
-            ("", "ab", 2),
-        ] {
-            assert_eq!((changes(one, two), changes(two, one)), (expected, expected), "{one} {two}");
-        }
     }
 }
