@@ -83,7 +83,7 @@ fn a_rank_that_goes_on_and_does_not_come_is_named() {
             world: 4,
             port,
             // The first that goes on gives up first, and tells the others.
-            arguments: if rank == 3 { &["--timeout-s", "20"] } else { &["--timeout-s", "3"] },
+            arguments: if rank == 3 { &["--timeout-s", "60"] } else { &["--timeout-s", "15"] },
             program: None,
             plan: None,
             variables: &[],
@@ -93,7 +93,7 @@ fn a_rank_that_goes_on_and_does_not_come_is_named() {
     assert!(ends[0].success, "{}", ends[0].stderr);
     for end in &ends[1..] {
         assert!(
-            !end.success && end.stderr.contains("2 of 3 ranks joined within 3 s; missing are ranks [2]"),
+            !end.success && end.stderr.contains("2 of 3 ranks joined within 15 s; missing are ranks [2]"),
             "{}",
             end.stderr
         );
