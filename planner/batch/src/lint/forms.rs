@@ -270,10 +270,15 @@ fn are_alike(value: &str, read: impl Fn(&str) -> Option<(&str, bool)>) -> bool {
     })
 }
 
+/// A generic resource without what newer releases write before it, and without the sockets behind it: `gres/gpu:8(S:0-1)`.
+pub(super) fn bare_resource(part: &str) -> &str {
+    let part = part.split('(').next().unwrap_or(part);
+    part.strip_prefix("gres/").or_else(|| part.strip_prefix("gres:")).unwrap_or(part)
+}
+
 /// The name of a generic resource, and whether a type is said.
 fn resource(part: &str) -> Option<(&str, bool)> {
-    let part = part.split('(').next().unwrap_or(part);
-    let part = part.strip_prefix("gres/").or_else(|| part.strip_prefix("gres:")).unwrap_or(part);
+    let part = bare_resource(part);
     let (name, rest) = part.split_once(':').map_or((part, None), |(name, rest)| (name, Some(rest)));
     let is_name = name.starts_with(|next: char| next.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))

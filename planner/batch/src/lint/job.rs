@@ -1,5 +1,6 @@
 //! What a job asks of Slurm, as its directives say.
 
+use super::forms;
 use super::options::{self, Given};
 
 /// The directives of a job and what follows from them.
@@ -160,9 +161,7 @@ pub(super) fn count(text: &str) -> Option<u64> {
 fn gres(text: &str) -> Option<u64> {
     text.split(',')
         .filter_map(|part| {
-            let part = part.split('(').next().unwrap_or(part);
-            let part = part.strip_prefix("gres/").or_else(|| part.strip_prefix("gres:")).unwrap_or(part);
-            let rest = part.strip_prefix("gpu")?;
+            let rest = forms::bare_resource(part).strip_prefix("gpu")?;
             match rest.strip_prefix([':', '=']) {
                 None if rest.is_empty() => Some(1),
                 None => None,
