@@ -176,7 +176,7 @@ impl Calibrate {
             if finished.outcome != Outcome::Completed {
                 return Err(Failure::environment(format!("this probe did not run: {}", finished.reason)));
             }
-            let found = history(&finished.folder)?;
+            let found = Measured { name: probe.name.to_owned(), ..history(&finished.folder)? };
             seconds[at % plans.len()].push(found.seconds);
             if at < plans.len() {
                 measured.push(found);

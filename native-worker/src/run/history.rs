@@ -11,7 +11,7 @@ use crate::report::Failure;
 /// Steps of rank 0 that are read at most; a calibration needs a few.
 const MOST_STEPS: usize = 100_000;
 
-/// A run as a measured step.
+/// A run as a measured step, named by its id, by which the page knows the run that a profile was fitted to.
 ///
 /// # Errors
 /// When the folder is not that of a run, or has no step.
@@ -35,7 +35,7 @@ pub fn history(path: &Path) -> anyhow::Result<Measured> {
     let seconds = typical_seconds(steps)
         .ok_or_else(|| missing("the first rank has recorded no step in this folder"))?;
     let file = as_it_ran(&plan, &device, info.slurm_job.is_none());
-    Ok(Measured { name: info.name, file, seconds })
+    Ok(Measured { name: info.id, file, seconds })
 }
 
 fn first_rank(path: &Path) -> (String, Vec<(u64, f64)>) {

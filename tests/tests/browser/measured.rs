@@ -73,6 +73,9 @@ async fn a_runs_pipeline_lies_over_the_plan_and_calibrates_its_seconds() -> Resu
     browser.text_when("calibration", SOON, |text| text.starts_with("Seconds are calibrated by run ")).await?;
     ensure!(calibrated != before, "{calibrated}");
     browser.text_when("answer-step", SOON, |text| text != before).await?;
+    browser.click("tab-run").await?;
+    browser.text_when("step-compare", SOON, |text| text.contains("fitted to this run")).await?;
+    browser.click("tab-timeline").await?;
     // Of another runtime, it changes nothing, and that is said.
     let other =
         json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1}});
