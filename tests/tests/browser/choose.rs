@@ -63,6 +63,15 @@ async fn model_and_cluster_are_enough() -> Result<()> {
     browser.text_when("section-cluster", SOON, |text| text.contains("CPU")).await?;
     browser.choose("preset-select", "qwen3-8b").await?;
     browser.text_when("section-cluster", SOON, |text| text.contains("32 x 8")).await?;
+    browser.choose("preset-select", "tiny-moe").await?;
+    browser.text_when("section-cluster", SOON, |text| text.contains("CPU")).await?;
+    let config = json!({
+        "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128_256,
+    });
+    browser.paste("config-paste", &config.to_string()).await?;
+    browser.click("config-apply").await?;
+    browser.text_when("section-cluster", SOON, |text| text.contains("32 x 8")).await?;
     let errors = browser.console_errors().await?;
     ensure!(errors.is_empty(), "the page's console says {errors:#?}");
     Ok(())

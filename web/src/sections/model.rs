@@ -27,6 +27,14 @@ const PRESET: &str = "model.preset";
 const PASTED: &str = "config.json";
 const OWN: &str = "own architecture";
 
+/// What somebody had before a model brought a cluster and a training of its own: a model for GPUs brings it back.
+type BeforeOwn = StoredValue<Option<Arc<PlanFile>>>;
+
+/// The plan as another model finds it.
+fn without_own(plan: &PlanFile, before: BeforeOwn) -> PlanFile {
+    given_back(plan, &before.with_value(|before| before.as_deref().cloned()).unwrap_or_else(start::example))
+}
+
 /// The section.
 #[component]
 pub fn ModelSection() -> impl IntoView {
@@ -40,12 +48,10 @@ pub fn ModelSection() -> impl IntoView {
             _ => String::new(),
         }
     });
-    // What somebody had before a model brought a cluster and a training of its own: a model for GPUs brings it back.
-    let before_own = StoredValue::new(None::<Arc<PlanFile>>);
+    let before_own = BeforeOwn::new(None);
     let choose = move |id: String| {
         store.edit(PRESET, |plan| {
-            let before = before_own.with_value(|before| before.as_deref().cloned());
-            let rest = given_back(plan, &before.unwrap_or_else(start::example));
+            let rest = without_own(plan, before_own);
             let own = brought(Some(&id));
             plan.model = ModelFile { preset: Some(id), ..ModelFile::default() };
             (plan.cluster, plan.training) = match own {
@@ -76,7 +82,7 @@ pub fn ModelSection() -> impl IntoView {
                 <Select path=PRESET hook=testid::PRESET_SELECT options=options current=current choose=Callback::new(choose)/>
             </FieldRow>
             {all(&[Part::Model])}
-            <ConfigBox/>
+            <ConfigBox before_own=before_own/>
             <WhatWasRead/>
         </Section>
     }
@@ -84,7 +90,7 @@ pub fn ModelSection() -> impl IntoView {
 
 /// A box that takes text by pasting, typing, dropping a file or choosing one.
 #[component]
-fn ConfigBox() -> impl IntoView {
+fn ConfigBox(before_own: BeforeOwn) -> impl IntoView {
     let store = store();
     let text = RwSignal::new(String::new());
     let findings = RwSignal::new(Vec::<Finding>::new());
@@ -109,7 +115,7 @@ fn ConfigBox() -> impl IntoView {
         match intake::read(&text) {
             Ok(Intake::Weights) => compare(text).await,
             Ok(Intake::Config(config)) => {
-                store.replace(intake::with_config(&store.said_now(), config));
+                store.replace(intake::with_config(&without_own(&store.said_now(), before_own), config));
                 let usable = store.answer.with_untracked(|answer| answer.parameters.is_some());
                 store.notify(if usable {
                     "Model read from config.json"
