@@ -359,6 +359,13 @@ pub fn for_runtimes(file: &PlanFile, runtimes: &[Runtime]) -> PlanFile {
     file
 }
 
+/// The release of Megatron-LM that a text names, as its minor number: `megatron-lm core_v0.12.0` is 12; none where it names none.
+pub(crate) fn megatron_release(text: &str) -> Option<u32> {
+    let named = text.trim().to_ascii_lowercase();
+    let version = number(named.strip_prefix(Product::MegatronLm.name())?.trim()).to_owned();
+    version.strip_prefix("0.")?.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+}
+
 /// A version without what stands before its number.
 fn number(version: &str) -> &str {
     version.trim_start_matches("core_").trim_start_matches('v')

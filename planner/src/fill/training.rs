@@ -9,7 +9,7 @@ use crate::plan::WherePossible;
 use crate::plan::{LossScale, MoeTraining, Optimizer, Software, Training};
 use crate::runtime::Runtime;
 use crate::settings::{CudaGraphs, Granularity, OptimizerKind};
-use crate::software::{Named, Product, Program};
+use crate::software::{Named, Product, Program, megatron_release};
 use crate::units::Dtype;
 use crate::wire::{
     Filling, LossScaleFile, MAX_COUNT, MoeFile, OfFile, OptimizerFile, RecomputeFile, Setting, SoftwareFile,
@@ -229,6 +229,7 @@ pub(super) fn fill_software(
         torch: software.torch.clone(),
         framework: named.and_then(Named::options),
         named,
+        megatron_release: software.framework.as_deref().and_then(megatron_release),
         where_possible: WherePossible::default(),
         others_recipe: framework.is_some_and(|(_, other)| other),
         set: Vec::new(),

@@ -65,6 +65,8 @@ pub struct Software {
     pub framework: Option<Framework>,
     /// The framework that the plan names, whose recipe holds.
     pub named: Option<Named>,
+    /// Of a release of Megatron-LM that the plan names, its minor number: 12 of `megatron-lm core_v0.12.0`.
+    pub megatron_release: Option<u32>,
     /// What its recipe sets where the layout leaves room for it.
     pub where_possible: WherePossible,
     /// Whether its recipe was made for another model, GPU or release than the plan's, or the plan does not say which release.

@@ -110,7 +110,7 @@ pub(crate) fn arguments(writer: &mut Writer<'_>) -> Vec<String> {
         }
     }
     let mut lines = Vec::new();
-    let release = since::release(plan);
+    let release = plan.software.megatron_release;
     for (option, word) in options_of(writer, table(), "seed") {
         if release.is_some_and(|release| !since::has(release, option)) {
             // A tokenizer of numbers needs no end of text before it could be told one.

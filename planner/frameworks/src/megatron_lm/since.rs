@@ -3,9 +3,6 @@
 //! Read from the tags core_v0.9.0 to core_v0.19.0 (`megatron/training`, and the configurations of `megatron/core` of which options are made
 //! since core_v0.16): the first that has the name. Options that core_v0.9.0 has are not listed.
 
-use planner::plan::Plan;
-use planner::software::Framework;
-
 /// Minor numbers of releases, each with the options that came with it.
 const SINCE: &[(u32, &[&str])] = &[
     (
@@ -151,14 +148,6 @@ const SINCE: &[(u32, &[&str])] = &[
     ),
     (19, &["activation-offload-fraction", "no-yarn-correction-range-round-to-int"]),
 ];
-
-/// The release of Megatron-LM that a plan names, as its minor number: `megatron-lm core_v0.12.0` is 12; none where it names none.
-pub(super) fn release(plan: &Plan) -> Option<u32> {
-    let named = plan.file.software.framework.as_deref()?.trim().to_ascii_lowercase();
-    let version = named.strip_prefix(Framework::MegatronLm.product())?.trim();
-    let version = version.trim_start_matches("core_").trim_start_matches('v');
-    version.strip_prefix("0.")?.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
-}
 
 /// Whether a release has an option, as far as is known.
 pub(super) fn has(release: u32, option: &str) -> bool {

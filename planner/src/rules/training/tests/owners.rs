@@ -137,3 +137,37 @@ fn who_refuses_is_named() {
         assert!(found.len() == 1 && found[0].contains(named), "{runtime} {framework:?}: {found:?}");
     }
 }
+
+#[test]
+fn what_an_older_release_has_not_is_refused_with_the_release_that_has_it() {
+    let old = |parts: Value, first: u64, field: &'static str| {
+        let has = format!("megatron-lm core_v0.{first}.1");
+        let before = format!("megatron-lm v0.{}", first - 1);
+        let model = if field.contains("moe") || field.contains("ep") || field == "layout.etp" {
+            "mixtral-8x7b"
+        } else {
+            "llama-3-8b"
+        };
+        let fields: &[&str] = &[field];
+        under(model, "megatron", &parts, &[(None, &[]), (Some(&has), &[]), (Some(&before), fields)]);
+    };
+    let training = |settings: Value| json!({"training": settings});
+    old(training(json!({"dtype": "fp8_current"})), 12, "training.dtype");
+    old(training(json!({"dtype": "fp8_blockwise"})), 13, "training.dtype");
+    old(training(json!({"cuda_graphs": "iteration"})), 15, "training.cuda_graphs");
+    let some = json!({"granularity": "selective", "modules": ["mlp"]});
+    old(training(json!({"recompute": some})), 12, "training.recompute.modules");
+    let aware = json!({"optimizer": {"precision_aware": true}});
+    old(training(aware), 11, "training.optimizer.precision_aware");
+    old(training(json!({"offload": {"modules": ["core_attn"]}})), 16, "training.offload.modules");
+    let flex = json!({"layout": {"ep": 8}, "training": {"moe": {"dispatcher": "flex"}}});
+    old(flex, 16, "training.moe.dispatcher");
+    old(json!({"layout": {"tp": 2, "ep": 2, "etp": 1}}), 10, "layout.etp");
+    old(json!({"layout": {"cp": 2, "cp_kind": "all_gather"}}), 10, "layout.cp_kind");
+    let core = json!({"granularity": "selective", "modules": ["core_attn"]});
+    check(
+        "llama-3-8b",
+        &json!({"training": {"recompute": core}, "software": {"framework": "megatron-lm core_v0.9"}}),
+        &[],
+    );
+}
