@@ -115,11 +115,6 @@ pub fn divisors(n: u64) -> Vec<u64> {
     low
 }
 
-/// The largest number that divides both; the other one where one of them is 0.
-pub(crate) fn common_divisor(one: u64, other: u64) -> u64 {
-    if other == 0 { one } else { common_divisor(other, one % other) }
-}
-
 /// The names among `known` most like `wanted` (at most `count`), most like first; of equals, the one listed first. Case and
 /// punctuation make no difference, and a name that goes on where `wanted` ends comes before all that don't.
 pub fn nearest_names<'a>(

@@ -210,6 +210,11 @@ impl LowPrecision {
     }
 }
 
+/// The largest number that divides both; the other one where one of them is 0.
+pub fn common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { common_divisor(other, one % other) }
+}
+
 /// The middle of some numbers; the mean of the two in the middle.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);

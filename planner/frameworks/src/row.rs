@@ -17,6 +17,8 @@ pub struct Row {
     pub kind: Kind,
     /// Whether it is written for a plan. What is read holds in any case.
     pub when: fn(&Plan) -> bool,
+    /// The word that is written for the other plans, where what a recipe has would hold otherwise; read, it says nothing.
+    pub otherwise: Option<&'static str>,
     /// The word that holds where a job leaves it out; none where the plan's own default does.
     pub usual: Option<&'static str>,
     /// The versions that it holds for; empty for all that the table is of.
@@ -31,12 +33,27 @@ impl Row {
     /// An option that is written for every plan.
     pub const fn new(option: &'static str, field: &'static str, kind: Kind, source: &'static str) -> Row {
         let effect = Effect::OfField;
-        Row { option, field, kind, when: |_| true, usual: None, versions: "", effect, source }
+        Row {
+            option,
+            field,
+            kind,
+            when: |_| true,
+            otherwise: None,
+            usual: None,
+            versions: "",
+            effect,
+            source,
+        }
     }
 
     /// An option that is written for some plans.
     pub const fn when(self, when: fn(&Plan) -> bool) -> Row {
         Row { when, ..self }
+    }
+
+    /// An option that other plans have this word of.
+    pub const fn otherwise(self, word: &'static str) -> Row {
+        Row { otherwise: Some(word), ..self }
     }
 
     /// An option of which a job that leaves it out has this word.

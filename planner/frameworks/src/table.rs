@@ -48,7 +48,11 @@ impl Table {
             file["model"] = architecture(plan);
         }
         let mut written = Written::default();
-        for row in self.rows().filter(|row| (row.when)(plan)) {
+        for row in self.rows() {
+            if !(row.when)(plan) {
+                written.options.extend(row.otherwise.map(|word| (row, word.to_owned())));
+                continue;
+            }
             match row.kind.write(plan, at(&file, row.field)) {
                 Ok(word) => written.options.extend(word.map(|word| (row, word))),
                 Err(what) => {
@@ -83,7 +87,8 @@ impl Table {
     pub fn read(&self, said: &dyn Fn(&str) -> Option<String>, file: &mut Value) -> Result<(), String> {
         for row in self.rows() {
             let word = said(row.option).or_else(|| row.usual.map(str::to_owned));
-            let Some(word) = word.filter(|_| !row.option.is_empty()) else { continue };
+            let says = |word: &String| !row.option.is_empty() && row.otherwise != Some(word);
+            let Some(word) = word.filter(says) else { continue };
             let value = row
                 .kind
                 .read(&word, said)

@@ -9,7 +9,8 @@ use super::boost::Boost;
 use super::planned::{carries_experts, has_whole_blocks};
 use crate::plan::Plan;
 use crate::reduced::{Failures, Gathered, allowed_degrees, degree_limits, gathered};
-use crate::shard::{greatest_common_divisor, padded_vocabulary};
+use crate::shard::padded_vocabulary;
+use crate::units::common_divisor;
 
 /// What a cluster looks like to the study.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -235,8 +236,7 @@ impl Study {
         let layout = &plan.layout;
         // What is left must be whole expert groups, too: Megatron-Core splits all ranks of a stage by both grids.
         let (replica, experts) = (layout.tp * layout.cp, layout.ep.saturating_mul(layout.etp).max(1));
-        let sharing_experts =
-            (experts / greatest_common_divisor(replica, experts)).clamp(1, layout.dp.max(1));
+        let sharing_experts = (experts / common_divisor(replica, experts)).clamp(1, layout.dp.max(1));
         Study {
             domain: layout.tp,
             domains_per_replica: layout.cp * layout.pp * sharing_experts,

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::Shrunk;
 use super::{canonical_rows, reshard};
-use crate::finding::common_divisor;
 use crate::model::{Architecture, Attention, MixerRef, Module};
+use crate::units::common_divisor;
 use crate::wire::RankRole;
 
 /// Rows exchanged with one other slot of the tensor-parallel group.

@@ -1,7 +1,8 @@
 //! Which values of a setting make sense in a plan, as its row says it, and how large the amounts of a plan are that rows name.
 
-use crate::finding::{common_divisor, divisors};
+use crate::finding::divisors;
 use crate::rules::shape::Shape;
+use crate::units::common_divisor;
 use crate::wire::{Amount, Setting, Values};
 
 /// How many multiples are looked at on either side of a value, and to which multiples of multiples it is rounded besides.

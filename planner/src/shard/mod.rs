@@ -33,7 +33,6 @@ pub use buffer::{BufferShard, StateShard};
 pub(crate) use flat_units::check_units;
 pub use flat_units::{UnitBuffers, flat_units, unit_buffers};
 pub use handed::Shared;
-pub(crate) use megatron::greatest_common_divisor;
 pub(crate) use megatron::{Block, counted_blocks_of};
 pub use megatron::{Elements, StageElements, Updated, padded_vocabulary};
 pub use megatron_fsdp::{Gathered, UnitSizes};

@@ -1,5 +1,7 @@
 //! In how many places the experts lie that a token chooses.
 
+use crate::units;
+
 /// Which experts tokens choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choices {
@@ -31,11 +33,7 @@ fn common_divisor(one: f64, other: f64) -> f64 {
     if one.fract() != 0.0 || other.fract() != 0.0 {
         return 1.0;
     }
-    let (mut one, mut other) = (one as u64, other as u64);
-    while other != 0 {
-        (one, other) = (other, one % other);
-    }
-    (one as f64).max(1.0)
+    (units::common_divisor(one as u64, other as u64) as f64).max(1.0)
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ use serde_json::Value;
 use crate::Kind::{Follows, Number, Own, Real, Switch, Words};
 use crate::gap::UNDER_ALL;
 use crate::kind::NULL;
+use crate::megatron_lm::context_levels;
 use crate::row::{STYLES, has_adam};
 use crate::{Kind, Row, Table};
-use planner::model::Balance;
 use planner::plan::Plan;
 use planner::settings::{CrossEntropy, CudaGraphs, Dispatcher, Granularity, OptimizerKind};
+use planner::units::Dtype;
 
 use super::gaps::GAPS;
 use super::precision;
@@ -22,12 +23,13 @@ const CONFIG: &str = "src/megatron/bridge/training/config.py";
 /// Fields of Megatron-Core's `GPTDatasetConfig`, which the data set of a recipe that pretrains is.
 const DATA: &str = "megatron/core/datasets/gpt_dataset.py";
 const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
-/// Overlaps of a recipe win over the model's fields, so they are taken away where the plan has none of them.
+/// Overlaps of a recipe win over the model's fields, so they are taken away.
 const OVERLAP: &str = "src/megatron/bridge/training/comm_overlap.py";
 /// It turns words back into torch's types where the recipe has one.
 const TYPE: &str = "src/megatron/bridge/utils/activation_map.py (str_to_dtype)";
 
-/// The table of every plan.
+/// The table of every plan. A recipe has values of its own, so what the plan says is written where Megatron-Core's default holds, too, of
+/// every field that recipes of 0.6 set.
 pub fn table() -> Table {
     Table {
         rows: &[
@@ -82,17 +84,23 @@ const LAYOUT: &[Row] = &[
     row("model.tensor_model_parallel_size", "layout.tp", Number, PARALLEL),
     row("model.sequence_parallel", "layout.sp", Switch, PARALLEL),
     row("model.pipeline_model_parallel_size", "layout.pp", Number, PARALLEL),
-    row("model.pipeline_model_parallel_layout", "layout.pipeline_layout", STAGES, MODEL),
+    row("model.pipeline_model_parallel_layout", "layout.pipeline_layout", STAGES, MODEL)
+        .when(|plan| plan.file.layout.pipeline_layout.is_some())
+        .otherwise(NULL),
     row("model.virtual_pipeline_model_parallel_size", "layout.vpp", Number, PARALLEL)
-        .when(|plan| plan.layout.vpp > 1 && plan.file.layout.pipeline_layout.is_none()),
-    row("model.num_layers_in_first_pipeline_stage", "layout.first_stage_layers", Number, MODEL),
-    row("model.num_layers_in_last_pipeline_stage", "layout.last_stage_layers", Number, MODEL),
-    row("model.account_for_embedding_in_pipeline_split", "layout.account_for_embedding", Switch, MODEL)
-        .when(|plan| plan.layout.account_for_embedding),
-    row("model.account_for_loss_in_pipeline_split", "layout.account_for_loss", Switch, MODEL)
-        .when(|plan| plan.layout.account_for_loss),
+        .when(|plan| plan.layout.vpp > 1 && plan.file.layout.pipeline_layout.is_none())
+        .otherwise(NULL),
+    row("model.num_layers_in_first_pipeline_stage", "layout.first_stage_layers", Number, MODEL)
+        .when(|plan| plan.file.layout.first_stage_layers.is_some())
+        .otherwise(NULL),
+    row("model.num_layers_in_last_pipeline_stage", "layout.last_stage_layers", Number, MODEL)
+        .when(|plan| plan.file.layout.last_stage_layers.is_some())
+        .otherwise(NULL),
+    row("model.account_for_embedding_in_pipeline_split", "layout.account_for_embedding", Switch, MODEL),
+    row("model.account_for_loss_in_pipeline_split", "layout.account_for_loss", Switch, MODEL),
     row("model.microbatch_group_size_per_vp_stage", "layout.microbatch_group_size", Number, PARALLEL)
-        .when(|plan| plan.layout.vpp > 1 && plan.layout.microbatch_group_size != plan.layout.pp),
+        .when(|plan| plan.layout.vpp > 1)
+        .otherwise(NULL),
     row("model.context_parallel_size", "layout.cp", Number, PARALLEL),
     row(
         "model.cp_comm_type",
@@ -104,6 +112,12 @@ const LAYOUT: &[Row] = &[
         MODEL,
     )
     .when(|plan| plan.layout.cp > 1),
+    row(
+        "model.hierarchical_context_parallel_sizes",
+        "",
+        Follows(|plan| context_levels(plan).map(|[inner, outer]| format!("[{inner},{outer}]"))),
+        PARALLEL,
+    ),
     row("model.expert_model_parallel_size", "layout.ep", Number, PARALLEL),
     row("model.expert_tensor_parallel_size", "layout.etp", Number, PARALLEL),
     row(
@@ -224,7 +238,10 @@ const RECOMPUTATION: &[Row] = &[
     )
     .when(offloads),
     row("model.activation_offload_fraction", "training.offload.fraction", Real, MODEL).when(offloads),
-    row("model.cpu_offloading", "", Follows(|_| Some("true".to_owned())), MODEL).when(layers_wait),
+    // A graph of the whole iteration wants a bound: the next copy waits until that before it is on the host.
+    row("model.fine_grained_offloading_max_inflight_offloads", "", Follows(|_| Some("1".to_owned())), MODEL)
+        .when(|plan| offloads(plan) && plan.training.cuda_graphs == CudaGraphs::Iteration),
+    row("model.cpu_offloading", "", Follows(|plan| Some(layers_wait(plan).to_string())), MODEL),
     row("model.cpu_offloading_weights", "", Follows(|_| Some("false".to_owned())), MODEL).when(layers_wait),
     row("model.cpu_offloading_num_layers", "training.offload.layers", Number, MODEL).when(layers_wait),
 ];
@@ -344,10 +361,6 @@ fn has_experts(plan: &Plan) -> bool {
     plan.model.moe.is_some()
 }
 
-fn is_forced(plan: &Plan) -> bool {
-    plan.model.moe.as_ref().is_some_and(|moe| moe.routing.balance == Balance::Forced)
-}
-
 const EXPERTS: &[Row] = &[
     row(
         "model.moe_token_dispatcher_type",
@@ -363,8 +376,8 @@ const EXPERTS: &[Row] = &[
         MODEL,
     )
     .when(|plan| has_experts(plan) && plan.training.moe.dispatcher == Dispatcher::Flex),
-    // False is what a recipe has by itself.
-    row("model.moe_router_force_load_balancing", "training.moe.force_balance", Switch, MODEL).when(is_forced),
+    row("model.moe_router_force_load_balancing", "training.moe.force_balance", Switch, MODEL)
+        .when(has_experts),
     row("model.moe_grouped_gemm", "training.moe.grouped_gemm", Switch, MODEL).when(has_experts),
     row("model.moe_permute_fusion", "training.moe.permute_fusion", Switch, MODEL).when(has_experts),
     row("model.moe_shared_expert_overlap", "training.moe.shared_expert_overlap", Switch, MODEL)
@@ -386,14 +399,12 @@ const EXPERTS: &[Row] = &[
         .when(has_experts),
 ];
 
-fn without_tp_overlap(plan: &Plan) -> bool {
-    !plan.training.overlap.tp
-}
-
 const OVERLAPS: &[Row] = &[
-    row("comm_overlap", "", Follows(|_| Some("null".to_owned())), OVERLAP).when(without_tp_overlap),
+    row("comm_overlap", "", Follows(|_| Some(NULL.to_owned())), OVERLAP),
     row("model.tp_comm_overlap", "training.overlap.tp", Switch, PARALLEL),
     row("model.overlap_p2p_comm", "training.overlap.p2p", Switch, PARALLEL),
+    // Megatron-Core has one or the other (`forward_backward_pipelining_with_interleaving`), and this by itself.
+    row("model.batch_p2p_comm", "", Follows(|plan| Some((!plan.training.overlap.p2p).to_string())), PARALLEL),
     row("model.overlap_moe_expert_parallel_comm", "training.overlap.ep", Switch, PARALLEL),
     row("model.delay_wgrad_compute", "training.overlap.delay_wgrad", Switch, PARALLEL),
     row("ddp.overlap_grad_reduce", "training.overlap.grad_reduce", Switch, CONFIG),
@@ -403,6 +414,12 @@ const OVERLAPS: &[Row] = &[
         "",
         Follows(|plan| Some(plan.training.overlap.param_gather.to_string())),
         CONFIG,
+    ),
+    row(
+        "optimizer.overlap_param_gather_with_optimizer_step",
+        "",
+        Follows(|_| Some("false".to_owned())),
+        OPTIMIZER,
     ),
 ];
 
@@ -418,6 +435,9 @@ const STATE_TYPES: Kind = Words {
     ],
     lacks: "types of the optimizer's state are fp32, bf16 and fp16",
 };
+
+/// What Megatron-Core's optimizer asks of all of them where it is not precision-aware.
+const WIDE: &str = "torch.float32";
 
 fn chooses_types(plan: &Plan) -> bool {
     plan.training.optimizer.precision_aware
@@ -440,14 +460,27 @@ const STATE: &[Row] = &[
         Follows(|plan| Some(plan.training.optimizer.distributed.to_string())),
         CONFIG,
     ),
-    row("ddp.num_distributed_optimizer_instances", "training.optimizer.instances", Number, CONFIG)
-        .when(|plan| plan.training.optimizer.instances > 1),
+    row("ddp.num_distributed_optimizer_instances", "training.optimizer.instances", Number, CONFIG),
     row("optimizer.use_precision_aware_optimizer", "training.optimizer.precision_aware", Switch, OPTIMIZER),
     row("optimizer.main_params_dtype", "training.optimizer.master_dtype", STATE_TYPES, TYPE)
-        .when(chooses_types),
-    row("optimizer.exp_avg_dtype", "training.optimizer.exp_avg_dtype", STATE_TYPES, TYPE).when(chooses_types),
+        .when(chooses_types)
+        .otherwise(WIDE),
+    row("optimizer.exp_avg_dtype", "training.optimizer.exp_avg_dtype", STATE_TYPES, TYPE)
+        .when(chooses_types)
+        .otherwise(WIDE),
     row("optimizer.exp_avg_sq_dtype", "training.optimizer.exp_avg_sq_dtype", STATE_TYPES, TYPE)
-        .when(chooses_types),
+        .when(chooses_types)
+        .otherwise(WIDE),
+    // The optimizer reads the gradients that are reduced.
+    row(
+        "optimizer.main_grads_dtype",
+        "",
+        Follows(|plan| {
+            let narrow = chooses_types(plan) && plan.training.grad_dtype == Dtype::Bf16;
+            Some(if narrow { "torch.bfloat16" } else { WIDE }.to_owned())
+        }),
+        TYPE,
+    ),
     row(
         "optimizer.optimizer_cpu_offload",
         "",
@@ -484,6 +517,5 @@ const RUN: &[Row] = &[
         .when(|plan| plan.training.optimizer.kind == OptimizerKind::Muon),
     row("scheduler.lr_decay_style", "run.lr_schedule", STYLES, CONFIG),
     row("scheduler.lr_warmup_iters", "run.warmup_steps", Number, CONFIG),
-    row("scheduler.lr_decay_iters", "run.lr_decay_steps", Number, CONFIG)
-        .when(|plan| plan.run.lr_decay_steps != plan.run.steps),
+    row("scheduler.lr_decay_iters", "run.lr_decay_steps", Number, CONFIG),
 ];

@@ -222,7 +222,7 @@ pub(super) const WITHOUT_EFFECT: &[Family] = &[
             "no-align-grad-reduce", "overlap-param-gather-with-optimizer-step",
             "overlap-p2p-communication-warmup-flush", "overlap-p2p-comm-warmup-flush", "batch-p2p-comm",
             "use-ring-exchange-p2p", "ep-overlap-early-attn-memory-release",
-            "no-async-tensor-model-parallel-allreduce", "hierarchical-context-parallel-sizes",
+            "no-async-tensor-model-parallel-allreduce",
             "no-use-layer-wise-param-layout", "create-all-gather-group", "enable-full-sharding-in-hsdp",
             "fsdp-manual-registration", "megatron-fsdp-version",
         ],

@@ -17,5 +17,6 @@ mod tests;
 pub(crate) use body::arguments;
 pub(crate) use body::{REPAIR, SAVED_STEPS, payload};
 pub use read::{import_megatron_command, import_megatron_job};
+pub(crate) use rows::context_levels;
 pub(crate) use rows::effect_of;
 pub use rows::table;

@@ -7,7 +7,7 @@ use crate::settings::OptimizerKind;
 use crate::shard::low_precision::{LowPrecisionWeights, keeps_quantised, quantised_bytes};
 use crate::shard::state::state_types;
 use crate::shard::{BufferShard, StateShard};
-use crate::units::Dtype;
+use crate::units::{Dtype, common_divisor};
 use crate::wire::RankRole;
 
 /// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
@@ -67,13 +67,8 @@ fn allocated(plan: &Plan, group: GroupKind, padded: u64, exact: u64) -> u64 {
     }
 }
 
-/// The greatest number that divides both; the other where one is 0.
-pub(crate) fn greatest_common_divisor(one: u64, other: u64) -> u64 {
-    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
-}
-
 fn lcm(a: u64, b: u64) -> u64 {
-    a / greatest_common_divisor(a, b) * b
+    a / common_divisor(a, b) * b
 }
 
 /// Gradients of a slice of so many elements: a core of nonuniform tensor parallelism has room, behind each slice that

@@ -6,9 +6,7 @@ mod elements;
 mod slices;
 
 use buffers::with_rows_of_extras;
-pub(crate) use buffers::{
-    PARAM_ALIGNMENT, Slot, buffers, copies_gradients, greatest_common_divisor, is_dealt,
-};
+pub(crate) use buffers::{PARAM_ALIGNMENT, Slot, buffers, copies_gradients, is_dealt};
 pub(crate) use elements::{Blocks, is_quantised, recipe_layers};
 pub use elements::{Elements, StageElements, Updated};
 pub(crate) use slices::{parameter_names, rank_shards};

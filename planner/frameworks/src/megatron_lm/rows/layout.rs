@@ -3,7 +3,10 @@
 use crate::Kind::{Alone, Asked, AtLeast, Beside, Flag, Follows, Number, Own, Read, Text, Words};
 use crate::kind::Options;
 use crate::{Effect, Kind, Row};
+use planner::model::MixerRef;
 use planner::plan::Plan;
+use planner::settings::CpKind;
+use planner::units::common_divisor;
 
 use super::hybrid::is_hybrid;
 use super::{ARGUMENTS, DDP, MODEL, PARALLEL, TRAINING, is_fsdp, on, row, shards, whole};
@@ -15,6 +18,22 @@ const UNITS: Effect = Effect::Bytes("sharded parameters, gathered units, buffers
 
 /// The order of ranks in which the pipeline is inside data parallelism.
 const PIPELINE_INSIDE: &str = "tp-cp-ep-pp-dp";
+
+/// Of context parallelism in two levels, how many ranks give each other whole heads, and how many of those groups pass keys on in a ring:
+/// as many as a node and every layer's heads have room for do the first.
+pub(crate) fn context_levels(plan: &Plan) -> Option<[u64; 2]> {
+    let layout = &plan.layout;
+    if layout.cp == 1 || layout.cp_kind != CpKind::A2aP2p {
+        return None;
+    }
+    let near = common_divisor(layout.cp, (plan.cluster.gpus_per_node / layout.tp).max(1));
+    let inner =
+        plan.model.mixers().into_iter().filter_map(MixerRef::attention).fold(near, |inner, attention| {
+            let heads = common_divisor(attention.heads(), attention.kv_heads());
+            common_divisor(inner, (heads / layout.tp).max(1))
+        });
+    Some([inner, layout.cp / inner])
+}
 
 pub(super) const LAYOUT: &[Row] = &[
     row("tensor-model-parallel-size", "layout.tp", Number, PARALLEL).usual("1").bytes(SLICES),
@@ -48,6 +67,13 @@ pub(super) const LAYOUT: &[Row] = &[
         MODEL,
     )
     .bytes("which all-to-all copies are kept"),
+    row(
+        "hierarchical-context-parallel-sizes",
+        "",
+        Follows(|plan| context_levels(plan).map(|[inner, outer]| format!("{inner} {outer}"))),
+        PARALLEL,
+    )
+    .no_bytes("how and when something is sent, in buffers that are there in any case"),
     row("pipeline-model-parallel-size", "layout.pp", Number, PARALLEL).bytes(STAGES),
     // A hybrid's stages are in its pattern.
     row("pipeline-model-parallel-layout", "layout.pipeline_layout", Text, MODEL)

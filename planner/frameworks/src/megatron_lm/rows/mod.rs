@@ -27,6 +27,7 @@ use planner::plan::Plan;
 use super::gaps::{GAPS, OF_FSDP2};
 use super::known::WITHOUT_EFFECT;
 pub(super) use hybrid::{ENTRY as HYBRID_ENTRY, is_hybrid};
+pub(crate) use layout::context_levels;
 pub(super) use model::OFFSET;
 pub(super) use other::{NOT_COUNTED, PARTS, REFUSED};
 pub(super) use positions::read_scaling;
