@@ -2,6 +2,7 @@
 
 use planner::plan::Plan;
 use planner::settings::OptimizerKind;
+use planner::units::number;
 
 use super::effect::Effect;
 use super::kind::Kind;
@@ -85,6 +86,24 @@ impl Row {
 /// How the learning rate falls, in the words of Megatron's scheduler and of Automodel's, which is made of it. Where it stays
 /// and falls at last, as in their other styles, it is none of a plan's.
 pub(crate) const STYLES: Kind = Kind::Partly(&Kind::Words { known: STYLE_WORDS, lacks: "" });
+
+/// The step at which a rate's fall has ended, in Megatron's scheduler and in Automodel's, which is made of it: behind the warm-up, be it that
+/// the run ends before (`lr_warmup_steps < lr_decay_steps` is asserted whatever the style).
+pub(crate) const FALL: Kind = Kind::Own {
+    write: |plan| Ok(Some(fall(plan).to_string())),
+    read: |word, said| Kind::Number.read(word, said),
+};
+
+/// The step of [`FALL`].
+pub(crate) fn fall(plan: &Plan) -> u64 {
+    plan.run.lr_decay_steps.max(plan.run.warmup_steps.saturating_add(1))
+}
+
+/// The least rate of these schedulers, which is asserted to be no larger than the rate where that stays, too.
+pub(crate) const LEAST_RATE: Kind = Kind::Own {
+    write: |plan| Ok(Some(number(plan.run.min_lr.min(plan.run.lr)))),
+    read: |word, said| Kind::Real.read(word, said),
+};
 
 const STYLE_WORDS: &[(&str, &str)] = &[("constant", "constant"), ("linear", "linear"), ("cosine", "cosine")];
 

@@ -32,17 +32,19 @@ pub(crate) fn assumed_batch(preset: Option<&str>, seq_len: u64, world: u64, micr
 }
 
 /// Sequences of a step of a layout for which nobody says them: what is usual, or the next more that make whole micro batches of
-/// `micro` sequences on every replica, in the groups of an interleaved pipeline, and leave one for a replica that `failed` GPUs reduce.
-pub(super) fn usual_batch(layout: &Layout, micro: u64, failed: u64) -> u64 {
+/// `micro` sequences on every replica, at least so many of them, in the groups of an interleaved pipeline, and leave one for a replica that
+/// `failed` GPUs reduce.
+pub(super) fn usual_batch(layout: &Layout, micro: u64, (failed, microbatches): (u64, u64)) -> u64 {
     let usual: u64 = Setting::usual_of("training.global_batch_size");
     let group = group_of(layout);
     let once = micro.max(1).saturating_mul(layout.dp.max(1));
     let at_once = once.saturating_mul(group.map_or(1, |group| group.max(1)));
     // A reduced replica takes its share of the slots, so it takes nothing of too few.
-    let least = match failed {
+    let reduced = match failed {
         0 => 0,
         failed => at_once.saturating_mul(layout.tp.div_ceil(left_at_least(layout.tp, failed))),
     };
+    let least = reduced.max(once.saturating_mul(microbatches));
     let goes = usual >= least
         && usual.is_multiple_of(once)
         && group.is_none_or(|group| groups_fit(group, layout.pp, usual / once));

@@ -20,7 +20,7 @@ use crate::layout::{Chunk, Layout, Split, Splitter, mtp_of_layout_string, parse_
 use crate::model::{Architecture, Attention, Balance, MixerRef, Model};
 use crate::plan::{Plan, RunSettings};
 use crate::recipes::Among;
-use crate::rules::{Aspect, Shape, first_broken, first_broken_alone};
+use crate::rules::{Aspect, Shape, first_broken, first_broken_alone, wants_full_stages};
 use crate::runtime::Runtime;
 use crate::settings::{CpKind, Schedule};
 use crate::software::{Named, Program, program};
@@ -84,7 +84,8 @@ pub(crate) fn fill(
     let start = fill.mark();
     let set = recipe.as_ref().map(|recipe| recipe.apply(&mut file.training, model.moe.is_some()));
     let failed = cluster.failed.len() as u64;
-    let training = fill_training(&mut fill, &mut file.training, program, (&model, &layout), failed);
+    let full = if wants_full_stages(&software, layout.schedule) { layout.pp } else { 1 };
+    let training = fill_training(&mut fill, &mut file.training, program, (&model, &layout), (failed, full));
     let end = fill.mark();
     let run = fill_run(&mut fill, &mut file, model.vocab_size);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
@@ -144,8 +145,9 @@ fn settle(
         let mut training = pinned.clone();
         set = recipe.apply(&mut training, moe);
         let failed = plan.cluster.failed.len() as u64;
-        plan.training =
-            fill_training(fill, &mut training, plan.program(), (&plan.model, &plan.layout), failed);
+        let full = if wants_full_stages(&plan.software, plan.layout.schedule) { plan.layout.pp } else { 1 };
+        let of = (&**plan.model, &plan.layout);
+        plan.training = fill_training(fill, &mut training, plan.program(), of, (failed, full));
         plan.file.training = training;
     }
     // Flat buffers are reduced in the type of their gradients.

@@ -19,13 +19,13 @@ use crate::wire::{
 /// Longest name of software, in bytes.
 const MAX_NAME: usize = 200;
 
-/// `failed` GPUs of the cluster are out of order.
+/// `failed` GPUs of the cluster are out of order, and a pipeline has at least so many micro batches.
 pub(super) fn fill_training(
     fill: &mut Filler<'_>,
     training: &mut TrainingFile,
     program: Option<&Program>,
     (model, layout): (&Architecture, &Layout),
-    failed: u64,
+    (failed, least): (u64, u64),
 ) -> Training {
     let dtype = training.dtype.unwrap_or_else(|| Setting::usual_of("training.dtype")).dtype();
     let wide = dtype.exact();
@@ -36,7 +36,7 @@ pub(super) fn fill_training(
     let mut rules = TrainingFile {
         // No longer than the model's learned positions.
         seq_len: model.learned_positions.map(|most| most.min(Setting::usual_of("training.seq_len"))),
-        global_batch_size: Some(usual_batch(layout, micro, failed)),
+        global_batch_size: Some(usual_batch(layout, micro, (failed, least))),
         grad_dtype: Some(match program {
             Some(program) if program.half_gradients && dtype == Dtype::Fp16 => Dtype::Fp16,
             _ => wide,

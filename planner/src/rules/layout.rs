@@ -4,11 +4,13 @@ use serde_json::Value;
 
 use crate::layout::{Axis, Layout, chunks_of_stages, layers_of_stage};
 use crate::model::Mlp;
+use crate::plan::Software;
 use crate::rules::mesh::mesh_rules;
 use crate::rules::mixers::mixer_rules;
 use crate::rules::shape::Shape;
 use crate::rules::training;
 use crate::settings::Schedule;
+use crate::software::Product;
 
 /// One broken rule.
 pub(super) struct Violation {
@@ -98,6 +100,9 @@ const EXPERT_WORLD_RULE: &str = "world size is a multiple of etp x ep x pp (Mega
 const STAGE_RULE: &str = "layers divide over pipeline stages and chunks (Megatron-Core transformer_block)";
 const BATCH_RULE: &str =
     "global batch is a multiple of micro batch x dp (Megatron-Core num_microbatches_calculator)";
+/// Of torch and NeMo Automodel.
+pub(crate) const FULL_RULE: &str =
+    "a micro batch for each stage (torch pipelining Schedule1F1B, NeMo Automodel train_ft)";
 const INTERLEAVED_RULE: &str = "interleaved schedule: pp <= microbatch_group_size <= micro batches, and the last group is empty or at least pp (Megatron-Core schedules)";
 
 /// Every rule that the shape breaks, of those that look at the layout.
@@ -459,6 +464,12 @@ pub(crate) fn broken_batch(
     (grouped && !groups_fit(stages, stages, global / unit)).then_some(INTERLEAVED_RULE)
 }
 
+/// Whether a framework's pipelines have at least a micro batch for each stage: torch's 1F1B, and whatever NeMo Automodel runs.
+pub(crate) fn wants_full_stages(software: &Software, schedule: Schedule) -> bool {
+    let torchtitan = software.named.is_some_and(|named| named.product == Product::Torchtitan);
+    software.is_automodels() || torchtitan && schedule == Schedule::OneFOneB
+}
+
 fn batch_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let Some(dp) = shape.dp() else { return };
     let (micro, global) = (shape.micro_batch_size, shape.global_batch_size);
@@ -471,6 +482,11 @@ fn batch_rules(shape: &Shape<'_>, broken: &mut Broken) {
             )
         });
     let (true, Some(microbatches)) = (holds, microbatches) else { return };
+    let (pp, schedule) = (shape.layout.pp, shape.layout.schedule);
+    let full = microbatches >= pp || !wants_full_stages(shape.software, schedule);
+    broken.require(full, "training.global_batch_size", global, FULL_RULE, || {
+        format!("{microbatches} micro batches are fewer than the {pp} stages; take more sequences in a step, smaller micro batches or fewer stages")
+    });
     if let Some(group) = group_of(&shape.layout) {
         let stages = shape.layout.pp;
         let fits = groups_fit(group, stages, microbatches);

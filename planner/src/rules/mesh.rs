@@ -7,6 +7,7 @@ use crate::model::{Attention, MixerRef};
 use crate::rules::layout::Broken;
 use crate::rules::owner::{Owned, Owner};
 use crate::rules::shape::Shape;
+use crate::rules::torchtitan;
 use crate::settings::Strategy;
 
 const REPLICATES: Owned = &[
@@ -94,6 +95,7 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
             format!("pp {} does not go with multi-token-prediction modules in torchtitan", layout.pp)
         });
     }
+    torchtitan::rules(shape, broken);
     match shape.runtime.facts().flat_units {
         true => flat_unit_rules(shape, broken),
         false => fully_shard_rules(shape, broken),

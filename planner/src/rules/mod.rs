@@ -13,14 +13,15 @@ mod remarks;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod torchtitan;
 mod training;
 mod values;
 
 pub use executor::executor_limits;
 pub use generate::{LayoutChoice, valid_layouts};
 pub(crate) use layout::{
-    Aspect, Broken, broken_at, broken_batch, first_broken, first_broken_alone, group_of, groups_fit,
-    most_in_groups,
+    Aspect, Broken, FULL_RULE, broken_at, broken_batch, first_broken, first_broken_alone, group_of,
+    groups_fit, most_in_groups, wants_full_stages,
 };
 pub use mesh::OF_CLASS as TP_PLAN_OF_CLASS;
 pub(crate) use owner::{Owned, Owner};

@@ -13,7 +13,7 @@ use super::tables::{Clock, Row, Tables};
 use super::worker::{Grids, alike};
 use crate::memory::kept::{self, GridTerms, LayerTerms, Upper};
 use crate::model::LayerKind;
-use crate::rules::{Aspect, Shape, broken_batch, first_broken};
+use crate::rules::{Aspect, FULL_RULE, Shape, broken_batch, first_broken, wants_full_stages};
 use crate::settings::Schedule;
 use crate::time::{self, DataParallel, ModelBound, Pipe, Recompute, State, StepOverhead, WorkTables};
 
@@ -392,7 +392,8 @@ impl Grids<'_> {
                 }
                 let known = grid.pipes.get(number).copied().flatten();
                 let known = known.unwrap_or_else(|| self.on_grid(grid, tables, (number, pipe)));
-                if let Some(rule) = known.refused.or(alone) {
+                let few = microbatches < pp && wants_full_stages(&self.plan.software, pipe.schedule);
+                if let Some(rule) = known.refused.or(alone).or(few.then_some(FULL_RULE)) {
                     self.refuse(rule, sets);
                     continue;
                 }

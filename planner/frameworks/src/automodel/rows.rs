@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::Kind::{Beside, Follows, Number, Own, Read, Real, Switch, Words};
 use crate::gap::{UNDER_ALL, UNDER_FSDP, UNDER_FSDP2};
 use crate::kind::Options;
-use crate::row::{STYLES, is_adam};
+use crate::row::{FALL, LEAST_RATE, STYLES, fall, is_adam};
 use crate::{Kind, Row, Table};
 use planner::layout::{Reshard, automodel, stage_layers};
 use planner::plan::Plan;
@@ -331,9 +331,9 @@ const RUN: &[Row] = &[
     row("optimizer.eps", "training.optimizer.eps", Real, OPTIMIZER).when(is_adam),
     row("lr_scheduler.lr_warmup_steps", "run.warmup_steps", Number, SCHEDULER),
     row("lr_scheduler.lr_decay_style", "run.lr_schedule", STYLES, SCHEDULER),
-    row("lr_scheduler.min_lr", "run.min_lr", Real, SCHEDULER),
-    row("lr_scheduler.lr_decay_steps", "run.lr_decay_steps", Number, SCHEDULER)
-        .when(|plan| plan.run.lr_decay_steps != plan.run.steps),
+    row("lr_scheduler.min_lr", "run.min_lr", LEAST_RATE, SCHEDULER),
+    row("lr_scheduler.lr_decay_steps", "run.lr_decay_steps", FALL, SCHEDULER)
+        .when(|plan| fall(plan) != plan.run.steps),
     row("clip_grad_norm.max_norm", "run.clip_grad", Real, RECIPE).when(|plan| plan.run.clip_grad > 0.0),
     row("seed", "run.seed", Number, RECIPE),
 ];

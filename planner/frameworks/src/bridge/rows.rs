@@ -6,7 +6,7 @@ use crate::Kind::{Follows, Number, Own, Real, Switch, Words};
 use crate::gap::UNDER_ALL;
 use crate::kind::NULL;
 use crate::megatron_lm::context_levels;
-use crate::row::{STYLES, has_adam};
+use crate::row::{FALL, LEAST_RATE, STYLES, has_adam};
 use crate::{Kind, Row, Table};
 use planner::plan::Plan;
 use planner::settings::{CrossEntropy, CudaGraphs, Dispatcher, Granularity, OptimizerKind};
@@ -505,7 +505,7 @@ const STATE: &[Row] = &[
 const RUN: &[Row] = &[
     row("rng.seed", "run.seed", Number, CONFIG),
     row("optimizer.lr", "run.lr", Real, OPTIMIZER),
-    row("optimizer.min_lr", "run.min_lr", Real, OPTIMIZER),
+    row("optimizer.min_lr", "run.min_lr", LEAST_RATE, OPTIMIZER),
     row("optimizer.weight_decay", "run.weight_decay", Real, OPTIMIZER),
     row("optimizer.clip_grad", "run.clip_grad", Real, OPTIMIZER),
     row("optimizer.adam_beta1", "training.optimizer.beta1", Real, OPTIMIZER).when(has_adam),
@@ -517,5 +517,5 @@ const RUN: &[Row] = &[
         .when(|plan| plan.training.optimizer.kind == OptimizerKind::Muon),
     row("scheduler.lr_decay_style", "run.lr_schedule", STYLES, CONFIG),
     row("scheduler.lr_warmup_iters", "run.warmup_steps", Number, CONFIG),
-    row("scheduler.lr_decay_iters", "run.lr_decay_steps", Number, CONFIG),
+    row("scheduler.lr_decay_iters", "run.lr_decay_steps", FALL, CONFIG),
 ];

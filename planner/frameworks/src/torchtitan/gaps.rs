@@ -2,7 +2,7 @@
 
 use crate::Holds::{Elsewhere, Files, Nothing, Only, Where};
 use crate::gap::{Gap, constants, documents, evaluation, gap, loss_scale, momentum, weights};
-use planner::settings::{CudaGraphs, OptimizerKind};
+use planner::settings::{CudaGraphs, LrSchedule, OptimizerKind};
 
 const CONFIG: &str = "torchtitan/config/configs.py";
 const FSDP: &str = "torchtitan/models/llama3/parallelize.py";
@@ -39,6 +39,14 @@ pub(super) const COMMON: &[Gap] = &[
         Nothing,
         "selective checkpoints choose operators, not modules",
         CHECKPOINTS,
+    ),
+    gap(
+        "run.lr_decay_steps",
+        Where(|plan| {
+            plan.run.lr_schedule != LrSchedule::Constant && plan.run.lr_decay_steps < plan.run.steps
+        }),
+        "a rate that falls does so until the last step, for it would not stay at its end",
+        "torchtitan/components/optimizer/lr_scheduler.py",
     ),
     gap("layout.vpp", Nothing, "in the layers of stages", "torchtitan/distributed/pipeline_parallel.py"),
     gap("training.cuda_graph_modules", Nothing, "said of the graphs", CONFIG),

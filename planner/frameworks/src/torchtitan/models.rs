@@ -33,6 +33,23 @@ fn model_type(plan: &Plan) -> Option<String> {
     Some(config.get("model_type")?.as_str()?.to_owned())
 }
 
+/// Says where a folder's models refuse what others of the same layers take.
+fn folders_own(writer: &mut Writer<'_>, version: Framework, kind: &str) {
+    if writer.plan.layout.cp == 1 {
+        return;
+    }
+    let why = match (kind, version) {
+        ("kimi_k2" | "kimi_k25", _) => {
+            "torchtitan's Kimi has no context parallelism (models/kimi_k2_7/parallelize.py)"
+        }
+        ("deepseek_v2" | "deepseek_v3", Framework::Torchtitan02) => {
+            "configurations of DeepSeek in torchtitan 0.2 have flex attention, with which it refuses context parallelism: name one with sdpa"
+        }
+        _ => return,
+    };
+    writer.differs("layout.cp", writer.plan.layout.cp, why);
+}
+
 /// Says where the configuration can't be one of the plan's model: torchtitan has no such model, or the site names another.
 pub(super) fn check(writer: &mut Writer<'_>, version: Framework) {
     let there = || FOLDERS.iter().filter(|Folder(.., versions)| versions.contains(&version));
@@ -43,6 +60,7 @@ pub(super) fn check(writer: &mut Writer<'_>, version: Framework) {
     let Some(kind) = model_type(writer.plan).filter(|_| !is_own) else {
         return other_model(writer, site.titan_config.as_deref(), "the configuration");
     };
+    folders_own(writer, version, &kind);
     let fitting: Vec<&str> = there()
         .filter(|Folder(_, kinds, _)| kinds.contains(&kind.as_str()))
         .map(|Folder(name, ..)| *name)

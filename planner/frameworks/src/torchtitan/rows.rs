@@ -287,7 +287,19 @@ const RUN: &[Row] = &[
         CLIP,
     ),
     row("lr_scheduler.warmup_steps", "run.warmup_steps", Number, SCHEDULER),
-    row("lr_scheduler.total_steps", "run.lr_decay_steps", Number, SCHEDULER),
+    // Behind these steps a rate that falls would go on falling, below nothing at last, and one that stays ends the run.
+    row(
+        "lr_scheduler.total_steps",
+        "run.lr_decay_steps",
+        Own {
+            write: |plan| {
+                let run = &plan.run;
+                Ok(Some(if falls(plan) { run.lr_decay_steps.max(run.steps) } else { run.steps }.to_string()))
+            },
+            read: |word, said| Number.read(word, said),
+        },
+        SCHEDULER,
+    ),
     // The part of the steps in which the rate falls: none of them, or all after the warm-up.
     row(
         "lr_scheduler.decay_ratio",

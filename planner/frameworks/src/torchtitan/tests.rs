@@ -66,7 +66,7 @@ fn a_configuration_is_a_plan_and_options_change_it() {
         json!(true),
     );
     check(
-        "--model.flavor debugmodel --parallelism.pipeline_parallel_degree 2",
+        "--model.flavor debugmodel --parallelism.pipeline_parallel_degree 2 --training.local_batch_size 2",
         "/training/micro_batch_size",
         json!(1),
     );

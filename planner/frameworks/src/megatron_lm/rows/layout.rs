@@ -1,6 +1,6 @@
 //! The layout, and what Megatron-FSDP shards.
 
-use crate::Kind::{Alone, Asked, AtLeast, Beside, Flag, Follows, Number, Own, Read, Text, Words};
+use crate::Kind::{Alone, Asked, AtLeast, Beside, Flag, Follows, Number, Own, Read, Several, Text, Words};
 use crate::kind::Options;
 use crate::{Effect, Kind, Row};
 use planner::model::MixerRef;
@@ -70,7 +70,7 @@ pub(super) const LAYOUT: &[Row] = &[
     row(
         "hierarchical-context-parallel-sizes",
         "",
-        Follows(|plan| context_levels(plan).map(|[inner, outer]| format!("{inner} {outer}"))),
+        Several(&Follows(|plan| context_levels(plan).map(|[inner, outer]| format!("{inner} {outer}")))),
         PARALLEL,
     )
     .no_bytes("how and when something is sent, in buffers that are there in any case"),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::Kind::{Alone, AtLeast, Beside, Flag, Follows, Number, Own, Partly, Read, Real};
 use crate::kind::Options;
 use crate::number::plain_digits;
-use crate::row::{STYLES, has_adam};
+use crate::row::{FALL, LEAST_RATE, STYLES, has_adam};
 use crate::{Effect, Kind, Row};
 use planner::plan::{LossScale, Plan};
 use planner::settings::OptimizerKind;
@@ -195,11 +195,11 @@ const RUN_REAL: Kind = AtLeast(0.0, &Partly(&Real));
 
 pub(super) const RUN: &[Row] = &[
     row("lr", "run.lr", RUN_REAL, SOURCE).no_bytes(RATE),
-    row("min-lr", "run.min_lr", RUN_REAL, SOURCE).no_bytes(RATE),
+    row("min-lr", "run.min_lr", AtLeast(0.0, &Partly(&LEAST_RATE)), SOURCE).no_bytes(RATE),
     row("lr-decay-style", "run.lr_schedule", STYLES, "megatron/core/optimizer_param_scheduler.py")
         .usual("linear")
         .no_bytes(RATE),
-    row("lr-decay-iters", "run.lr_decay_steps", AtLeast(1.0, &Partly(&Number)), TRAINING).no_bytes(RATE),
+    row("lr-decay-iters", "run.lr_decay_steps", AtLeast(1.0, &Partly(&FALL)), TRAINING).no_bytes(RATE),
     row("lr-warmup-iters", "run.warmup_steps", Partly(&Number), TRAINING).no_bytes(RATE),
     row("lr-decay-samples", "run.lr_decay_steps", SAMPLES, TRAINING).no_bytes(RATE),
     row("lr-warmup-samples", "run.warmup_steps", SAMPLES, TRAINING).no_bytes(RATE),

@@ -171,3 +171,39 @@ fn what_an_older_release_has_not_is_refused_with_the_release_that_has_it() {
         &[],
     );
 }
+
+#[test]
+fn what_torchtitan_and_automodel_refuse_at_their_start_is_refused() {
+    let titan = |preset: &str, parts: Value, version: &str, fields: &[&str]| {
+        let mut parts = parts;
+        parts["runtime"] = "fsdp2".into();
+        parts["software"] = json!({"framework": version});
+        check(preset, &parts, fields);
+    };
+    let (old, new, automodel) = ("torchtitan 0.2", "torchtitan 0.3", "automodel 0.7");
+    let staged = json!({"layout": {"pp": 2}});
+    titan("qwen3-0.6b", staged.clone(), new, &["layout.pp"]);
+    titan("qwen3-8b", staged, new, &[]);
+    let graphs = |ep: u64| json!({"layout": {"ep": ep}, "training": {"cuda_graphs": "iteration"}});
+    titan("qwen3-30b-a3b", graphs(8), new, &["training.cuda_graphs"]);
+    titan("qwen3-30b-a3b", graphs(1), new, &[]);
+    let length = |seq_len: u64| json!({"layout": {"tp": 4, "cp": 2}, "training": {"seq_len": seq_len}});
+    for version in [old, new] {
+        titan("llama-3-8b", length(3000), version, &["training.seq_len"]);
+        titan("llama-3-8b", length(3008), version, &[]);
+    }
+    titan("llama-3-8b", length(3000), automodel, &[]);
+    // Of eight GPUs two replicas of four stages, with two micro batches each.
+    let few = |schedule: Value| json!({"cluster": {"nodes": 1}, "layout": {"pp": 4, "schedule": schedule}, "training": {"global_batch_size": 4}});
+    let batch: &[&str] = &["training.global_batch_size"];
+    for version in [new, automodel] {
+        titan("llama-3-8b", few(json!("1f1b")), version, batch);
+        // A batch that nobody says has enough of them.
+        let unsaid =
+            json!({"cluster": {"nodes": 500}, "layout": {"pp": 4}, "training": {"global_batch_size": null}});
+        titan("llama-3-8b", unsaid, version, &[]);
+    }
+    titan("llama-3-8b", few(json!("gpipe")), new, &[]);
+    titan("llama-3-8b", few(json!("gpipe")), automodel, batch);
+    titan("llama-3-8b", few(json!("1f1b")), "worker", &[]);
+}

@@ -24,6 +24,7 @@ const SOURCES: &[&str] = &[
     include_str!("../../layout.rs"),
     include_str!("../../mixers.rs"),
     include_str!("../../mesh.rs"),
+    include_str!("../../torchtitan.rs"),
     include_str!("../../../model/check.rs"),
     include_str!("../../../shard/remarks.rs"),
     include_str!("../../../shard/tp_plan/validate.rs"),
@@ -36,6 +37,7 @@ const SOURCES: &[&str] = &[
     include_str!("../overlap.rs"),
     include_str!("../precision.rs"),
     include_str!("../recompute.rs"),
+    include_str!("../releases.rs"),
 ];
 
 /// Texts in quotes that name the framework behind a rule.

@@ -5,6 +5,48 @@ use super::Row;
 /// FSDP2, Megatron-FSDP and tensor-parallel plans.
 pub(super) const FSDP: &[Row] = &[
     (
+        "qwen3-8b",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan 0.2"},"layout":{"pp":2}}"#,
+        "layout.pp",
+        "pipelines of models that have them",
+    ),
+    (
+        "gpt-oss-20b",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan 0.2"},"layout":{"cp":2}}"#,
+        "layout.cp",
+        "context parallelism of models that have it",
+    ),
+    (
+        "qwen3.5-27b",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan 0.3"},"layout":{"cp":2}}"#,
+        "layout.cp",
+        "context parallelism of models that have it",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan 0.3"},"layout":{"pp":4},"cluster":{"nodes":1},"training":{"global_batch_size":4}}"#,
+        "training.global_batch_size",
+        "a micro batch for each stage",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan 0.3"},"layout":{"tp":4,"cp":2},"training":{"seq_len":3000}}"#,
+        "training.seq_len",
+        "seq_len is a multiple of tp x 2 x cp",
+    ),
+    (
+        "qwen3-0.6b",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan 0.3"},"layout":{"pp":2}}"#,
+        "layout.pp",
+        "a pipeline without tied embeddings",
+    ),
+    (
+        "qwen3-30b-a3b",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan 0.3"},"layout":{"ep":8},"training":{"cuda_graphs":"iteration"}}"#,
+        "training.cuda_graphs",
+        "CUDA graphs without pipelines and without an all-to-all",
+    ),
+    (
         "llama-3-8b",
         r#"{"runtime":"fsdp2","layout":{"tp":3}}"#,
         "layout.tp",
