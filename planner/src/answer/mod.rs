@@ -54,6 +54,9 @@ fn answered(file: &PlanFile, among: Among) -> (Answer, Option<Plan>) {
             .zip(memory.as_ref())
             .and_then(|(sizing, memory)| memory::disagreement(sizing, memory)),
     );
+    if let (Some(plan), Some(sizing), Some(memory)) = (plan, &sizing, &memory) {
+        findings.extend(memory::of_8_bits(plan, sizing, memory));
+    }
     findings.extend(plan.into_iter().flat_map(not_executed));
     if let (Some(time), Some(memory)) = (&time, &memory) {
         findings.extend(unnamed(file, time, memory.verdict));

@@ -51,8 +51,8 @@ pub use outside::CONTEXT_BYTES;
 pub use parts::{LayerBytes, PARTS, SavedBytes, Saver};
 pub use phases::{Phase, SQUARED_AT_ONCE};
 pub use setting::{Kernel, PlanTerms};
-pub(crate) use sizing::disagreement;
 pub use sizing::sizing;
+pub(crate) use sizing::{disagreement, of_8_bits};
 pub use stage::{Activations, LayerTerms};
 pub use state::{Held, Static};
 

@@ -29,6 +29,9 @@ pub struct Preset {
     /// Cluster and training that go with it, where the model alone makes no sensible plan.
     #[serde(default)]
     pub plan: Option<PresetPlan>,
+    /// Rows, and columns, that share a scale, where its weights are published in 8 bits (`weight_block_size`).
+    #[serde(default)]
+    pub fp8_block: Option<u64>,
     /// Hugging Face config.json fields.
     #[serde(default)]
     pub hf_config: Option<Map<String, Value>>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::finding::Finding;
 use crate::layout::chunks_of_stage;
-use crate::model::{Attention, Experts, FeedForward, MixerRef, MlpOperations};
+use crate::model::{Attention, Experts, FeedForward, MixerRef, MlpOperations, presets};
 use crate::plan::Plan;
 use crate::shard::megatron::parameters_by_stage;
 use crate::shard::{fsdp, padded_vocabulary};
@@ -25,8 +25,10 @@ const LIMITS_OF_GB: f64 = 80.0;
 /// Limits are round figures: weights pass within one per cent.
 const TOLERANCE: f64 = 1.01;
 const GB: f64 = 1e9;
-/// Rows and columns that share a scale in checkpoints of 8 bits, and the bytes of a scale.
-const SCALE_BLOCK: (Quantity, Quantity) = (Quantity::of(128 * 128), Quantity::of(4));
+/// Rows, and columns, that share a scale in checkpoints of 8 bits that do not say it.
+const SCALE_BLOCK: u64 = 128;
+/// Bytes of a scale.
+const SCALE: Quantity = Quantity::of(4);
 
 /// Bytes of one stage's fullest rank.
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,10 +67,9 @@ pub fn sizing(plan: &Plan, memory: &MemoryAnswer) -> SizingAnswer {
         .map(|class| class.weights_bytes + class.gradients_bytes + class.optimizer_bytes)
         .max()
         .unwrap_or(0);
-    let source = is_from_8_bits(plan).then(|| {
+    let source = source_block(plan).map(|block| {
         let elements = heaviest / Quantity::from(plan.training.dtype.size());
-        let (block, scale) = SCALE_BLOCK;
-        elements + elements.div_ceil(block) * scale
+        elements + elements.div_ceil(Quantity::from(block.saturating_mul(block))) * SCALE
     });
     SizingAnswer {
         weights_bytes: clamp(heaviest),
@@ -178,10 +179,37 @@ fn verdict(weights: u64, limits: &SizingLimits) -> SizingVerdict {
     }
 }
 
-/// Whether the model's published weights are in 8 bits.
-fn is_from_8_bits(plan: &Plan) -> bool {
-    let method = |config: &serde_json::Map<String, serde_json::Value>| {
-        config.get("quantization_config")?.get("quant_method")?.as_str().map(|method| method == "fp8")
+/// Rows, and columns, that share a scale, where the model's published weights are in 8 bits.
+fn source_block(plan: &Plan) -> Option<u64> {
+    let model = &plan.file.model;
+    let Some(config) = &model.hf_config else {
+        return presets().iter().find(|preset| model.preset.as_ref() == Some(&preset.id))?.fp8_block;
     };
-    plan.file.model.hf_config.as_ref().and_then(method).unwrap_or(false)
+    let quantised = config.get("quantization_config")?;
+    let block = quantised.get("weight_block_size").and_then(|sizes| sizes.get(0)?.as_u64());
+    (quantised.get("quant_method")?.as_str()? == "fp8")
+        .then_some(block.filter(|block| *block > 0).unwrap_or(SCALE_BLOCK))
+}
+
+/// What published weights of 8 bits ask for: room beside their copies, and whole blocks on a rank.
+pub(crate) fn of_8_bits(plan: &Plan, sizing: &SizingAnswer, memory: &MemoryAnswer) -> Vec<Finding> {
+    let Some(block) = source_block(plan) else { return Vec::new() };
+    let (peak, capacity) = (sizing.conversion_peak_bytes, memory.capacity_bytes);
+    let both = peak.zip(capacity).filter(|(peak, capacity)| peak > capacity);
+    let converted = both.map(|(peak, _)| {
+        let message = "weights of 8 bits and their copy don't fit on a GPU together, whatever the limits on weights say: convert with more ranks (tp, pp, ep or etp)";
+        Finding::warning("sizing.conversion_peak_bytes", peak, message).rule("weights beside their source of 8 bits")
+    });
+    let (etp, width) = (plan.layout.etp, plan.model.moe.as_ref().map_or(0, |moe| moe.ffn_hidden_size));
+    let parted = (etp > 1 && width.is_multiple_of(etp) && !(width / etp).is_multiple_of(block)).then(|| {
+        let fits = |size: &u64| etp.is_multiple_of(*size) && (width / size).is_multiple_of(block);
+        let message = format!(
+            "an expert's {} columns on a rank are no whole blocks of {block}, of which its 8-bit weights have a scale each: they can't be served as they are; split experts by ep",
+            width / etp
+        );
+        Finding::info("layout.etp", etp, message)
+            .rule("whole blocks of 8-bit weights (vLLM's recipe of MiniMax-M2)")
+            .nearest((1..etp).rev().find(fits))
+    });
+    converted.into_iter().chain(parted).collect()
 }

@@ -123,3 +123,20 @@ fn limits_are_those_of_the_memory_that_the_plan_says() {
     let little = with(json!(12));
     assert_eq!(little.verdict, Some(SizingVerdict::None), "{little:?}");
 }
+
+#[test]
+fn published_weights_of_8_bits_want_room_and_whole_blocks() {
+    let found = |layout: Value| {
+        let (sizing, answer) = sized(json!({"preset": "minimax-m2"}), 16, layout, json!({}));
+        assert!(sizing.source_bytes.is_some(), "{sizing:?}");
+        let of = ["sizing.conversion_peak_bytes", "layout.etp"];
+        let of_8_bits = answer.findings.into_iter().filter(|found| of.contains(&found.field.as_str()));
+        of_8_bits.map(|found| (found.field, found.nearest)).collect::<Vec<_>>()
+    };
+    // 56 GiB and half as much beside them on a GPU of 79.
+    assert_eq!(found(json!({"tp": 2, "ep": 8})), [("sizing.conversion_peak_bytes".to_owned(), vec![])]);
+    assert_eq!(found(json!({"tp": 1, "ep": 16})), []);
+    // Of 1,536 columns 384 are three blocks, and 192 one and a half.
+    assert_eq!(found(json!({"tp": 4, "ep": 4, "etp": 4})), []);
+    assert_eq!(found(json!({"tp": 8, "ep": 2, "etp": 8})), [("layout.etp".to_owned(), vec![json!(4)])]);
+}
