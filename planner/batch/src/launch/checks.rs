@@ -2,6 +2,7 @@
 
 use super::options::{Mode, Task};
 use super::writer::Writer;
+use crate::lint::node_local;
 use crate::shell;
 use planner::finding::Finding;
 use planner::wire::{GoingOn, SparesBy};
@@ -57,6 +58,13 @@ impl Writer<'_> {
         let site = self.site;
         let several = self.plan.cluster.nodes > 1;
         let shared = site.shared_dir.as_deref().unwrap_or("");
+        if let Some(root) = node_local(shared) {
+            let message = format!(
+                "{} lies under {root}, which each node has for itself, so what a run saves there is not there where Slurm starts it again; name a folder of the filesystem that all nodes share",
+                clipped(shared)
+            );
+            self.note(Finding::warning("site.shared_dir", clipped(shared), message));
+        }
         for (field, path) in
             [("hf_home", &site.hf_home), ("uv_cache_dir", &site.uv_cache_dir), ("nemo_home", &site.nemo_home)]
         {

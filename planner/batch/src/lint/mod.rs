@@ -54,6 +54,7 @@ use serde::{Deserialize, Serialize};
 pub use planner::finding::Severity;
 pub use removals::{Harm, Taken, taken};
 pub use report::readable;
+pub(crate) use rules::node_local;
 pub use table::{Rule, rules};
 
 /// The largest script that is looked at: Slurm takes none that is larger (slurm.conf, `max_script_size`).

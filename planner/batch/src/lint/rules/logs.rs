@@ -75,25 +75,31 @@ fn made_in_container(context: &Context<'_>, notes: &mut Notes<'_>) {
     }
 }
 
+/// Folders that each node has for itself, by habit.
+const LOCAL: [&str; 9] = [
+    "/tmp",
+    "/var/tmp",
+    "/dev/shm",
+    "/local",
+    "/localscratch",
+    "/raid",
+    "/mnt/local",
+    "/scratch/local",
+    "/nvme",
+];
+
+/// The folder of a path that each node has for itself.
+pub(crate) fn node_local(path: &str) -> Option<&'static str> {
+    let holds =
+        |root: &&str| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    LOCAL.into_iter().find(holds)
+}
+
 /// Whether a path is one that each node has for itself.
 pub(super) fn local_root(text: &Text) -> Option<String> {
     let beginning = text.beginning();
-    for root in [
-        "/tmp",
-        "/var/tmp",
-        "/dev/shm",
-        "/local",
-        "/localscratch",
-        "/raid",
-        "/mnt/local",
-        "/scratch/local",
-        "/nvme",
-    ] {
-        if let Some(rest) = beginning.strip_prefix(root)
-            && (rest.is_empty() || rest.starts_with('/'))
-        {
-            return Some(root.to_owned());
-        }
+    if let Some(root) = node_local(beginning) {
+        return Some(root.to_owned());
     }
     let hole = text.holes().next().filter(|_| beginning.is_empty())?.1;
     let local =

@@ -25,6 +25,7 @@ mod sync;
 mod values;
 
 pub(super) use file::file;
+pub(crate) use logs::node_local;
 
 use super::facts::{Call, Facts};
 use super::job::Job;

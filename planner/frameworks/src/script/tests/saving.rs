@@ -205,3 +205,15 @@ fn ranks_of_torchrun_bind_themselves() {
     assert!(text.contains("numactl --cpunodebind") && text.contains("LOCAL_RANK / 4"), "{text}");
     assert!(text.contains("--no-python bash -c"), "{text}");
 }
+
+#[test]
+fn a_folder_that_each_node_has_for_itself_is_no_shared_one() {
+    for (folder, is_local) in
+        [("/tmp/runs", true), ("/raid/x", true), ("/lustre/tmp", false), ("/tmpfs", false)]
+    {
+        let site = Site { shared_dir: Some(folder.into()), ..site() };
+        let (_, findings) = script(&llama(100, ""), &site, &body(Body::Mlm));
+        let said = findings.iter().any(|finding| finding.field == "site.shared_dir");
+        assert_eq!(said, is_local, "{folder}: {findings:?}");
+    }
+}
