@@ -8,7 +8,7 @@ use serde::Serialize;
 /// What a run's ranks took at most.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct MeasuredRun {
-    /// Bytes that the fullest rank had allocated; 0 where that is not measured.
+    /// Bytes that the fullest rank had allocated at most, in the attempt that it was started for last; 0 where that is not measured.
     pub peak_bytes: u64,
     /// Seconds of the last step.
     pub step_seconds: f64,
