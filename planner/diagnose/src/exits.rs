@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Part, Sure, Verdict};
+use super::causes;
 use super::origin::{Origin, digits};
 
 /// The end of a process.
@@ -226,9 +227,10 @@ impl Block {
     }
 }
 
-/// What can be said when only an exit code is known.
+/// What can be said when only an exit code is known. Ends that were asked for have a cause of their own.
 pub(super) fn only_an_exit(end: &ProcessEnd) -> Verdict {
     let code = end.code.unwrap_or(1);
+    let told = causes::all().find(|cause| cause.id == causes::TERMINATED && end.was_told());
     let meaning = match code {
         1 => "Python ends with 1 after an exception; its text is not in these logs",
         2 => "Programs end with 2 when their command line is wrong",
@@ -236,16 +238,17 @@ pub(super) fn only_an_exit(end: &ProcessEnd) -> Verdict {
         127 => "The shell did not find the program",
         134 => "A library or C++ aborted (SIGABRT)",
         135 => "A bus error (SIGBUS), mostly for want of shared memory",
-        137 => "SIGKILL: nearly always the host's memory ran out",
+        9 | 137 => "SIGKILL: nearly always the host's memory ran out",
         139 => "A crash on an invalid address (SIGSEGV)",
         _ => "How it ended is all that these logs say",
     };
     Verdict {
-        cause: format!("exit-{code}"),
+        cause: told.map_or_else(|| format!("exit-{code}"), |told| told.id.to_owned()),
         family: "process".to_owned(),
         part: Part::Cause,
-        title: format!("a process ended with exit code {code}"),
-        meaning: meaning.to_owned(),
+        title: told
+            .map_or_else(|| format!("a process ended with exit code {code}"), |told| told.title.to_owned()),
+        meaning: told.map_or(meaning, |told| told.meaning).to_owned(),
         sure: Sure::Possible,
         why: "only the exit code is in the logs".to_owned(),
         culprit: end.origin.clone(),
@@ -256,7 +259,14 @@ pub(super) fn only_an_exit(end: &ProcessEnd) -> Verdict {
         evidence: Vec::new(),
         out_of_memory: None,
         against_plan: None,
-        next: vec!["give the log of that process: its standard error, or torchrun's --log-dir".to_owned()],
+        next: told
+            .map_or(
+                &["give the log of that process: its standard error, or torchrun's --log-dir"][..],
+                |told| told.next,
+            )
+            .iter()
+            .map(|&step| step.to_owned())
+            .collect(),
     }
 }
 

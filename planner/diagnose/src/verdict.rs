@@ -153,7 +153,10 @@ fn of_attempt(looked: &Looked, plan: Option<&Plan>) -> Answer {
         verdicts.truncate(MOST_VERDICTS);
     }
     if verdicts.is_empty() {
-        verdicts.extend(looked.standing.and_then(Standing::verdict));
+        let of_standing = looked.standing.and_then(Standing::verdict);
+        // Where nothing else is known of a run that did not come to its end, that somebody asked for it is.
+        let asked_for = exit.as_ref().filter(|_| !is_done && !is_settled).map(only_an_exit);
+        verdicts.extend(of_standing.or(asked_for));
     }
     if let Some(note) = silence(looked, &candidates) {
         notes.push(note);

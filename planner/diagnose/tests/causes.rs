@@ -376,3 +376,56 @@ fn files_that_are_no_utf_8_text_say_what_to_do() {
         }
     }
 }
+
+#[test]
+fn exit_codes_alone_say_how_a_process_ended() {
+    let lines = |code: &str| {
+        let mut lines = vec![
+            format!("srun: error: n1: task 3: Exited with exit code {code}"),
+            format!("srun: error: n1: tasks 0-7: Exited with exit code {code}"),
+            format!(
+                "[0]:\n  host      : n1\n  rank      : 11 (local_rank: 3)\n  exitcode  : {code} (pid: 4711)"
+            ),
+        ];
+        if !code.starts_with('-') {
+            lines.push(format!("Rank 3 exited with code {code}"));
+            lines.push(format!("The command exited with code {code}"));
+        }
+        lines
+    };
+    // Of each code all that it is called in logs, by every launcher; which words the table has for a line is told before.
+    for (codes, causes) in [
+        (["15", "143", "-15"], ["terminated", "terminated", "terminated"]),
+        (["9", "137", "-9"], ["killed", "exit-9", "exit-137"]),
+        (["1", "1", "1"], ["exit-1", "exit-1", "exit-1"]),
+    ] {
+        for line in codes.iter().flat_map(|code| lines(code)) {
+            let answer = of(&line);
+            assert!(causes.contains(&first(&answer)), "{line}: {answer:?}");
+            let meaning = &answer.verdicts[0].meaning;
+            let word = [
+                ("terminated", "SIGTERM"),
+                ("killed", "137"),
+                ("exit-9", "SIGKILL"),
+                ("exit-137", "SIGKILL"),
+            ];
+            for (_, word) in word.iter().filter(|(cause, _)| *cause == first(&answer)) {
+                assert!(meaning.contains(word), "{line}: {meaning}");
+            }
+        }
+    }
+    for line in ["srun: error: n1: task 3: Terminated", "The command was ended by signal 15 (SIGTERM)"] {
+        check(line, "terminated");
+    }
+    // Who ended first stands before those that were told to, and a run that came to its end was ended by nobody.
+    check(
+        "srun: error: n1: task 3: Exited with exit code 15\nsrun: error: n1: task 4: Exited with exit code 2\n",
+        "exit-2",
+    );
+    check(
+        &format!(
+            "{STEPS}[after training is done] datetime: x\nsrun: error: n1: task 3: Exited with exit code 15\n"
+        ),
+        "",
+    );
+}

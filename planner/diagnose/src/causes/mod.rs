@@ -87,6 +87,8 @@ pub(super) struct Cause {
 
 /// The cause of what a rank says once another one is gone.
 pub(super) const PEER_GONE: &str = "peer-gone";
+/// The cause of an end that was asked for.
+pub(super) const TERMINATED: &str = "terminated";
 
 /// All causes, in order.
 pub(super) fn all() -> impl Iterator<Item = &'static Cause> {

@@ -2,7 +2,7 @@
 //!
 //! PyTorch elastic's api.py, bash's and glibc's messages, DeepSpeed's and Open MPI's launchers.
 
-use super::{Cause, Role::*, fatal, strong, weak};
+use super::{Cause, Role::*, TERMINATED, fatal, strong, weak};
 
 pub(super) const CAUSES: &[Cause] = &[
     Cause {
@@ -279,11 +279,11 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        id: "terminated",
+        id: TERMINATED,
         family: "process",
         title: "processes were told to stop",
         role: Cascade,
-        meaning: "SIGTERM (143 or -15): what a launcher or Slurm sends to the rest when one process has failed or the time is over",
+        meaning: "SIGTERM (143, 15 or -15): what a launcher or Slurm sends to the rest when one process has failed or the time is over",
         next: &[
             "look for what ended first; where nothing did, somebody or something outside stopped the job: sacct -j JOB",
         ],
