@@ -10,8 +10,8 @@ use crate::finding::Finding;
 use crate::layout::coordinates;
 use crate::plan::Plan;
 use crate::reduced::{
-    Domain, ExpertSeat, Nonuniform, Refusal, Sharded, Shrunk, allowed_degrees, check_degree, degree_limits,
-    failed_slots, fill_up, pack, reduced_batch, spares_with_parity,
+    Domain, ExpertSeat, Nonuniform, Refusal, Sharded, Shrunk, VOCABULARY, allowed_degrees, check_degree,
+    degree_limits, failed_slots, fill_up, pack, reduced_batch, spares_with_parity,
 };
 use crate::rules::most_in_groups;
 use crate::runtime::ReducedReplicas;
@@ -42,17 +42,11 @@ pub(crate) fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Findi
         )));
     }
     let slots = failed_slots(layout, &plan.cluster, failed).map_err(refuse)?;
-    let vocabulary = padded_vocabulary(plan);
-    let Some(mut limits) = degree_limits(&plan.model, vocabulary, carries_experts(plan)) else {
+    let Some(limits) = limits(plan) else {
         return Err(refuse(
             "nonuniform tensor parallelism is known for models of attention and feed-forward layers only, and with routed experts for runtime native where etp x ep divides tp; leave out the replicas with failed GPUs by planning for fewer nodes".to_owned(),
         ));
     };
-    // Sequence parallelism cuts what a context-parallel slice has of a sequence.
-    if layout.sp {
-        let count = plan.training.seq_len / layout.cp;
-        limits.push(Sharded { what: "a sequence's tokens", count });
-    }
     let refuse = |refusal: Refusal| refuse(refusal.to_string());
     let cut = allowed_degrees(layout.tp, &limits);
     let allowed: Vec<u64> = cut.iter().copied().filter(|&degree| has_whole_blocks(plan, degree)).collect();
@@ -108,11 +102,53 @@ pub(crate) fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Findi
     }
     Ok(Some(Nonuniform {
         shrunk: Shrunk { base: layout.tp, reduced, inactive },
+        left,
         allowed,
         local_batch,
         reduced_batch: smaller,
         failures: crate::order::map(slots.iter().map(|(&domain, slots)| (domain, slots.len() as u64))),
     }))
+}
+
+/// What sequence parallelism cuts, and what a setting of the layout pads.
+const TOKENS: &str = "a sequence's tokens";
+
+/// All that the plan cuts by tensor parallelism; none where the model has something that is not known here.
+fn limits(plan: &Plan) -> Option<Vec<Sharded>> {
+    let mut limits = degree_limits(&plan.model, padded_vocabulary(plan), carries_experts(plan))?;
+    // Sequence parallelism cuts what a context-parallel slice has of a sequence.
+    if plan.layout.sp {
+        limits.push(Sharded { what: TOKENS, count: plan.training.seq_len / plan.layout.cp });
+    }
+    Some(limits)
+}
+
+/// Why no more of the slots that are left are used, and what would change that, as a sentence; empty where all are. Of the degrees
+/// between, it is about the one that the fewest things are against.
+fn why_no_more(plan: &Plan, nonuniform: &Nonuniform) -> String {
+    let limits = limits(plan).unwrap_or_default();
+    let against = |degree: u64| limits.iter().filter(move |limit| !limit.count.is_multiple_of(degree));
+    let degrees = (nonuniform.shrunk.reduced + 1..=nonuniform.left).rev();
+    let Some(degree) = degrees.min_by_key(|&degree| against(degree).count()) else { return String::new() };
+    let whole: Vec<String> =
+        against(degree).map(|Sharded { what, count }| format!("{what} of {count}")).collect();
+    let whole = match whole.is_empty() {
+        true => "blocks of ranks that have every expert once".to_owned(),
+        false => whole.join(", "),
+    };
+    let ways: Vec<&str> = against(degree)
+        .map_while(|limit| match limit.what {
+            TOKENS => Some("layout.sp false, or a training.seq_len that they divide"),
+            VOCABULARY => Some("a layout.vocab_divisible_by that is a multiple of them"),
+            _ => None,
+        })
+        .collect();
+    // What is the model's own stays, whatever else is changed.
+    let way = match !ways.is_empty() && ways.len() == against(degree).count() {
+        true => format!("; they would with {}", ways.join(", and ")),
+        false => String::new(),
+    };
+    format!(". {degree} slots can't go on, which do not divide {whole}{way}")
 }
 
 /// Whether experts are such that replicas may differ in tensor parallelism: the worker's, in blocks of neighbouring slots, cut alike in
@@ -286,12 +322,13 @@ pub fn remarks(plan: &Plan) -> Vec<Finding> {
     let shrunk = &nonuniform.shrunk;
     let value: Value = json!(plan.cluster.failed.len());
     let text = format!(
-        "replicas {:?} run with {} of {} tensor-parallel slots and {} of {} sequences; gradients are weighted by sequences. A step takes as long as the slower kind of replica; tokens/s count the sequences that are left, and figures per GPU the whole cluster. A run that leaves ranks out must not be ended for it: start it with srun --wait=0",
+        "replicas {:?} run with {} of {} tensor-parallel slots and {} of {} sequences; gradients are weighted by sequences. A step takes as long as the slower kind of replica; tokens/s count the sequences that are left, and figures per GPU the whole cluster. A run that leaves ranks out must not be ended for it: start it with srun --wait=0{}",
         nonuniform.reduced_replicas().iter().take(16).collect::<Vec<_>>(),
         shrunk.reduced,
         shrunk.base,
         nonuniform.reduced_batch,
-        nonuniform.local_batch
+        nonuniform.local_batch,
+        why_no_more(plan, nonuniform)
     );
     vec![Finding::info(FIELD, value, text).rule(RULE)]
 }

@@ -72,6 +72,48 @@ fn failed_domains_far_apart_are_better_packed() {
     assert_eq!((loss("spares"), loss("nonuniform_spares")), (8.0 / 72.0, 8.0 / 72.0));
 }
 
+/// What binds where fewer slots are used than are left is named, with the way out where a setting of the plan is one.
+#[test]
+fn what_keeps_slots_from_being_used_is_named() {
+    let said = |heads: u64, layout: Value, seq_len: u64| {
+        let file = json!({
+            "version": 1,
+            "model": {"hf_config": {
+                "model_type": "llama", "hidden_size": 128 * heads, "intermediate_size": 12288, "num_hidden_layers": 8,
+                "num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": 128, "vocab_size": 49152,
+                "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+                "tie_word_embeddings": false, "attention_bias": false, "torch_dtype": "bfloat16"
+            }},
+            "cluster": {"gpu": "h100-sxm", "nodes": 4,
+                        "failed": [{"dp": 0, "cp": 0, "pp": 0, "tp": 2}, {"dp": 0, "cp": 0, "pp": 0, "tp": 5}]},
+            "layout": layout, "training": {"global_batch_size": 64, "seq_len": seq_len}
+        });
+        let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+        let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
+        let remarks = crate::nonuniform::remarks(&plan);
+        (
+            plan.nonuniform.unwrap().shrunk.reduced,
+            remarks[0].message.split("--wait=0").last().unwrap().to_owned(),
+        )
+    };
+    let lifts = "; they would with layout.sp false, or a training.seq_len that they divide";
+    let of = |what: &str, way: &str| format!(". 6 slots can't go on, which do not divide {what}{way}");
+    assert_eq!(said(24, json!({"tp": 8}), 4096), (4, of("a sequence's tokens of 4096", lifts)));
+    assert_eq!(said(24, json!({"tp": 8, "sp": false}), 4096), (6, String::new()));
+    assert_eq!(said(24, json!({"tp": 8}), 4080), (6, String::new()));
+    let padded = json!({"tp": 8, "sp": false, "vocab_divisible_by": 4096});
+    let way = "; they would with a layout.vocab_divisible_by that is a multiple of them";
+    assert_eq!(said(24, padded, 4096), (4, of("a padded vocabulary of 65536", way)));
+    assert_eq!(said(24, json!({"tp": 8, "sp": false, "vocab_divisible_by": 6}), 4096), (6, String::new()));
+    // What the model has is no setting.
+    let heads = "attention heads of 32, key-value heads of 32";
+    assert_eq!(said(32, json!({"tp": 8, "sp": false}), 4096), (4, of(heads, "")));
+    assert_eq!(
+        said(32, json!({"tp": 8}), 4096),
+        (4, of(&format!("{heads}, a sequence's tokens of 4096"), ""))
+    );
+}
+
 #[test]
 fn what_can_not_be_planned_around_is_refused() {
     let one = || json!([{"node": 0, "gpu": 0}]);

@@ -12,6 +12,9 @@ pub struct Sharded {
     pub count: u64,
 }
 
+/// What a vocabulary is called, which is padded to what a plan says.
+pub(crate) const VOCABULARY: &str = "a padded vocabulary";
+
 /// All that tensor parallelism cuts of a model, with its vocabulary as padded for the base degree; `None` for a model with
 /// something that nonuniform tensor parallelism does not know: recurrences, and routed experts but where `experts` says that
 /// tensor parallelism does not cut them.
@@ -44,7 +47,7 @@ pub(crate) fn degree_limits(
     for width in model.dense_widths() {
         found.push(Sharded { what: "a feed-forward width", count: width });
     }
-    found.push(Sharded { what: "a padded vocabulary", count: padded_vocabulary });
+    found.push(Sharded { what: VOCABULARY, count: padded_vocabulary });
     found.dedup();
     Some(found)
 }

@@ -15,6 +15,7 @@ mod slice;
 mod slots;
 
 pub use degrees::Sharded;
+pub(crate) use degrees::VOCABULARY;
 pub(crate) use degrees::{allowed_degrees, check_degree, degree_limits};
 pub(crate) use groups::ExpertSeat;
 pub(crate) use groups::nonuniform_groups;
@@ -38,6 +39,8 @@ use crate::wire::RankRole;
 pub struct Nonuniform {
     /// Which slots stop where.
     pub shrunk: Shrunk,
+    /// Slots that no failure takes, in every replica: at most so many are used.
+    pub left: u64,
     /// Degrees to which this model could be reduced, greatest first.
     pub allowed: Vec<u64>,
     /// Sequences of a healthy replica's step.
