@@ -14,6 +14,32 @@ pub(super) fn value(text: &str, variable: &mut dyn FnMut(&str) -> Option<u64>) -
     (reader.at == reader.text.len()).then_some(value)
 }
 
+/// Where the names stand that an expression gives a value: `n = 3`, `n += 1`, `n++`, `--n`.
+pub(super) fn assigned(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let mut at = 0;
+    let names = std::iter::from_fn(move || {
+        let start = at + text.get(at..)?.find(is_name)?;
+        let end = text[start..].find(|letter| !is_name(letter)).map_or(text.len(), |length| start + length);
+        at = end;
+        Some(start..end)
+    });
+    names.filter(|name| {
+        let before = text[..name.start].trim_end();
+        let behind = text[name.end..].trim_start();
+        let counts = before.ends_with("++")
+            || before.ends_with("--")
+            || behind.starts_with("++")
+            || behind.starts_with("--");
+        let operator = behind.trim_start_matches(['+', '-', '*', '/', '%', '&', '^', '|']);
+        let operator =
+            operator.strip_prefix("<<").or_else(|| operator.strip_prefix(">>")).unwrap_or(operator);
+        let is_set = operator.starts_with('=') && !operator.starts_with("==");
+        let is_number = text[name.clone()].starts_with(|letter: char| letter.is_ascii_digit());
+        (counts || is_set) && !is_number
+    })
+}
+
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
@@ -110,5 +136,14 @@ mod tests {
         check("1 +", None);
         check("2 3", None);
         check(&"(".repeat(200), None);
+    }
+
+    #[test]
+    fn names_that_get_a_value() {
+        let names = |text: &'static str| super::assigned(text).map(|at| &text[at]).collect::<Vec<_>>();
+        assert_eq!(names("i = 0; i < n; i++"), ["i", "i"]);
+        assert_eq!(names("a += b, --c, d<<=1, e >>= 2, f|=1, _g2=3"), ["a", "c", "d", "e", "f", "_g2"]);
+        assert!(names("a == b && c <= d || e >= 3 || f != 4 ? g : h").is_empty());
+        assert!(names("").is_empty() && names("1 = 2").is_empty());
     }
 }

@@ -227,6 +227,11 @@ impl Facts {
         self.names.contains(name)
     }
 
+    /// The names of all variables that are set anywhere.
+    pub(super) fn into_names(self) -> HashSet<String> {
+        self.names
+    }
+
     /// Gathers the names of all that is set, once everything is known.
     pub(super) fn conclude(&mut self) {
         let mut names: HashSet<String> = self.assigned.iter().map(|assigned| assigned.name.clone()).collect();

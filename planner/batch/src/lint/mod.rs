@@ -19,6 +19,7 @@ mod parse;
 mod removals;
 mod report;
 mod rules;
+mod shell_names;
 mod slurm_names;
 mod step;
 mod syntax;

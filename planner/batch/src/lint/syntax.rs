@@ -40,7 +40,7 @@ pub(super) enum Item {
     Part(Part),
     /// The patterns of a part of a `case`, which begins.
     Patterns(Vec<Word>),
-    /// The variable of a `for`, which its words are given to.
+    /// The variable of a `for`, which its words are given to, or one that `((...))` gives a value.
     For(Word),
     /// The word that a `case` looks at.
     Case(Word),
@@ -239,8 +239,10 @@ pub(super) enum Form {
     Plain,
     /// `${X[@]}`, `${X[*]}`.
     All,
-    /// `${X:-word}`, `${X-word}`, `${X:=word}`.
+    /// `${X:-word}`, `${X-word}`.
     Default(Word),
+    /// `${X:=word}`, `${X=word}`.
+    Assigned(Word),
     /// `${X:?word}`.
     Required,
     /// `${X:+word}`.

@@ -582,3 +582,55 @@ fn branches_that_a_shell_takes_are_followed() {
     assert_eq!((found.open, found.unset, found.nodes), (vec!["B".to_owned()], vec!["X".to_owned()], Some(4)));
     assert_eq!(found.calls.last().map(|call| call.join(" ")).as_deref(), Some("train 2 4"));
 }
+
+#[test]
+fn what_the_script_or_the_shell_sets_is_not_said_to_be_unset() {
+    // However a script sets it, and wherever.
+    for set in [
+        "N=$(ls)",
+        "N=$(ls)\nN=${N%/x}",
+        "N=4\nN=${N#*/}",
+        "read -r N < file",
+        "while read -r N; do :; done < file",
+        "for N in *; do :; done",
+        "for ((N = 0; N < 3; N++)); do :; done",
+        "((N = 3))",
+        "M=$((N += 1))",
+        "let N=3",
+        "printf -v N %s \"$(ls)\"",
+        "mapfile -t N < file",
+        "f() { local N; N=\"$(ls)\"; }",
+    ] {
+        let found = super::commands(format!("{set}\nif [ -n \"$N\" ]; then B=1; fi\ntrain $B").as_bytes());
+        assert!(found.unset.is_empty(), "{set}: {:?}", found.unset);
+        assert_eq!(found.calls.last().map(|call| call.join(" ")).as_deref(), Some("train 1"), "{set}");
+    }
+    // A function runs later, and a loop again.
+    for script in [
+        "f() { if [ -n \"$N\" ]; then train; fi; }\nN=$(ls)\nf",
+        "for i in 1 2; do if [ -n \"$N\" ]; then train; fi; N=1; done",
+    ] {
+        let found = super::commands(script.as_bytes());
+        assert!(found.unset.is_empty() && found.calls.iter().any(|call| call == &["train"]), "{script}");
+    }
+    for name in [
+        "PIPESTATUS[0]",
+        "BASH_SOURCE[0]",
+        "RANDOM",
+        "SECONDS",
+        "PPID",
+        "UID",
+        "FUNCNAME",
+        "OPTARG",
+        "REPLY",
+        "IFS",
+    ] {
+        let found = super::commands(format!("s=${{{name}}}\nif [ \"$s\" = 1 ]; then train; fi").as_bytes());
+        assert!(found.unset.is_empty() && found.calls.iter().any(|call| call == &["train"]), "{name}");
+    }
+    // The default that an expansion assigns holds behind it.
+    assert_eq!(trains(": \"${B:=5}\"\nif [ $B = 5 ]; then C=1; else C=2; fi\ntrain $C"), "1");
+    // What is set behind a question alone is not there when it is asked, and what nobody sets is named.
+    assert_eq!(trains("if [ -z \"$B\" ]; then B=1; fi\ntrain $B"), "1");
+    assert_eq!(super::commands(b"if [ -z \"${X%y}\" ]; then train; fi").unset, ["X"]);
+}

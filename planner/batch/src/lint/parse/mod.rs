@@ -6,7 +6,8 @@ mod words;
 
 pub(super) use words::first_word;
 
-use super::syntax::{Block, Item, Operator, Part, Script, Simple, Trouble};
+use super::arithmetic;
+use super::syntax::{Block, Item, Operator, Part, Piece, PieceKind, Quote, Script, Simple, Trouble, Word};
 use super::text::Text;
 
 /// Reads a script.
@@ -172,7 +173,7 @@ impl Parser<'_> {
                 }
                 b'(' if self.ahead(b"((") => {
                     self.at += 2;
-                    self.arithmetic();
+                    self.computed(&mut items);
                 }
                 b'(' => {
                     self.at += 1;
@@ -313,7 +314,7 @@ impl Parser<'_> {
         self.blanks();
         if self.ahead(b"((") {
             self.at += 2;
-            self.arithmetic();
+            self.computed(items);
             return;
         }
         let name = self.word();
@@ -390,6 +391,19 @@ impl Parser<'_> {
         }
         simple.end = self.at;
         simple
+    }
+
+    /// What stands between `((` and its `))`, by the variables that get a value there.
+    fn computed(&mut self, items: &mut Vec<Item>) {
+        let from = self.at;
+        self.arithmetic();
+        let inner = self.bytes.get(from..self.at).unwrap_or_default();
+        let Ok(inner) = std::str::from_utf8(inner) else { return };
+        for name in arithmetic::assigned(inner) {
+            let (start, end) = (from + name.start, from + name.end);
+            let piece = Piece { start, end, quote: Quote::None, kind: PieceKind::Literal };
+            items.push(Item::For(Word { start, end, pieces: vec![piece] }));
+        }
     }
 
     /// Up to the `))` behind `((`.

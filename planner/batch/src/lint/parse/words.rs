@@ -235,7 +235,8 @@ impl Parser<'_> {
             let word = Word { start, end: self.at, pieces };
             form = match sign {
                 _ if prefixed || all => form,
-                Some(b'-' | b'=') => Form::Default(word),
+                Some(b'-') => Form::Default(word),
+                Some(b'=') => Form::Assigned(word),
                 Some(b'?') => Form::Required,
                 Some(b'+') => Form::Alternative(word),
                 _ => Form::Other,

@@ -2,6 +2,7 @@
 
 use super::super::facts::{Call, Use};
 use super::super::notes::Notes;
+use super::super::shell_names::is_of_shell;
 use super::super::slurm_names;
 use super::super::syntax::Trouble;
 use super::Context;
@@ -285,6 +286,7 @@ fn misspelt(context: &Context<'_>, notes: &mut Notes<'_>) {
         if !plain
             || used.safe
             || name.starts_with("SLURM")
+            || is_of_shell(name)
             || !asked.insert(name)
             || set.binary_search(&name).is_ok()
             || asked.len() > 300

@@ -3,6 +3,7 @@
 //! What a script never assigns, and neither Slurm nor a login sets, is empty where somebody submits it as it stands.
 
 use super::super::job::is_ambient;
+use super::super::shell_names::is_of_shell;
 use super::super::syntax::Operator;
 use super::super::text::{HoleKind, Text};
 use super::{Field, Walker};
@@ -84,9 +85,10 @@ impl Choice {
 fn is_set_elsewhere(name: &str) -> bool {
     let of_launchers = ["OMPI_", "PMI", "MPI", "CUDA", "NCCL", "LC_", "CONDA", "VIRTUAL_ENV", "MASTER_"];
     is_ambient(name)
+        || is_of_shell(name)
         || super::is_rank(name)
         || of_launchers.iter().any(|start| name.starts_with(start))
-        || matches!(name, "LOGNAME" | "OLDPWD" | "HOSTNAME" | "WORLD_SIZE" | "LOCAL_WORLD_SIZE")
+        || matches!(name, "LOGNAME" | "WORLD_SIZE" | "LOCAL_WORLD_SIZE")
         // $?, $$, $! and $-; $# is a number, and $1 is empty where no argument is given.
         || name.chars().all(|sign| sign.is_ascii_punctuation() && sign != '_')
 }
@@ -101,6 +103,7 @@ impl Walker<'_> {
             if hole.kind != HoleKind::Variable
                 || self.facts.unknown.contains(&*hole.name)
                 || is_set_elsewhere(&hole.name)
+                || (self.again && self.set_somewhere.contains(&*hole.name))
             {
                 return None;
             }

@@ -141,13 +141,16 @@ impl Walker<'_> {
                 },
                 None => vec![self.open_hole(name, at, true)],
             },
-            Form::Default(word) => match known {
+            Form::Default(word) | Form::Assigned(word) => match known {
                 Some(value) => self.spread(Some(value), name, at, split),
                 // Slurm sets its own variables: their default never comes about.
                 None if name.starts_with("SLURM_") => vec![self.open_hole(name, at, split)],
                 None => {
                     let mut value = self.whole(word, text, place).text;
                     value.certainty = value.certainty.min(Certainty::Default);
+                    if matches!(variable.form, Form::Assigned(_)) {
+                        self.assign(name, Value::Text(value.clone()), false, at, place);
+                    }
                     if split { value.words() } else { vec![value] }
                 }
             },
@@ -159,7 +162,13 @@ impl Walker<'_> {
                 value.certainty = Certainty::Maybe;
                 if split { value.words() } else { vec![value] }
             }
-            Form::Other => vec![self.open_hole(name, at, split)],
+            Form::Other => {
+                if known.is_some() {
+                    // The script sets it, so what is made of it is not the text of a variable that nobody sets.
+                    self.facts.unknown.insert(name.to_owned());
+                }
+                vec![self.open_hole(name, at, split)]
+            }
         }
     }
 
@@ -209,6 +218,8 @@ impl Walker<'_> {
                 None => job.slurm_number(name),
             }
         });
+        let assigned: Vec<String> = arithmetic::assigned(&inner).map(|at| inner[at].to_owned()).collect();
+        assigned.iter().for_each(|name| self.assign_unknown(name));
         for name in names {
             let (on_task, depth) = (self.on_task(), self.depth);
             let order = self.facts.assigned.len();

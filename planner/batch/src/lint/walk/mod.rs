@@ -5,7 +5,7 @@ mod decide;
 mod expand;
 mod variables;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::facts::{Call, Facts, Place};
@@ -114,19 +114,25 @@ pub(super) struct Walker<'a> {
     decides: bool,
     /// Parts that are walked of which only a run knows whether they are taken.
     open: u32,
+    /// Names that the script gives a value anywhere.
+    set_somewhere: HashSet<String>,
+    /// Whether what is walked may run later or several times: a function or a loop, in which what stands behind may be set.
+    again: bool,
 }
 
 /// Walks all of a script that [`super::parse::parse`] read, whatever its conditions say.
 pub(super) fn walk(script: &Script, text: &Text, job: &Job) -> Facts {
-    walk_as(script, text, job, false)
+    walk_as(script, text, job, None)
 }
 
 /// Walks what a shell would, as far as the script itself decides that.
 pub(super) fn follow(script: &Script, text: &Text, job: &Job) -> Facts {
-    walk_as(script, text, job, true)
+    let set = walk(script, text, job).into_names();
+    walk_as(script, text, job, Some(set))
 }
 
-fn walk_as(script: &Script, text: &Text, job: &Job, decides: bool) -> Facts {
+/// Walks a script; where the names are given that it sets anywhere, branches are decided.
+fn walk_as(script: &Script, text: &Text, job: &Job, set: Option<HashSet<String>>) -> Facts {
     let mut walker = Walker {
         job,
         facts: Facts::default(),
@@ -137,8 +143,10 @@ fn walk_as(script: &Script, text: &Text, job: &Job, decides: bool) -> Facts {
         all_exported: false,
         pipelines: 0,
         checked: None,
-        decides,
+        decides: set.is_some(),
         open: 0,
+        set_somewhere: set.unwrap_or_default(),
+        again: false,
     };
     walker.script(script, text, Place::default());
     walker.facts.conclude();
@@ -190,6 +198,8 @@ impl Walker<'_> {
             let is_passed = frames.last().is_some_and(|frame| frame.choice.skips);
             let chain = chains.last().copied().unwrap_or_default();
             let is_passed = self.decides && (is_passed || chain.passes_over());
+            let runs_again = |frame: &Frame| frame.function || frame.block == Block::Loop;
+            self.again = self.decides && (outer.function || outer.looped || frames.iter().any(runs_again));
             match item {
                 Item::Open(block) => {
                     let guarded = frames.last().is_some_and(|frame| frame.guarded);

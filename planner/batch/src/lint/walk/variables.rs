@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::super::arithmetic;
 use super::super::facts::{Assigned as AssignedFact, Call, Place};
 use super::super::text::{Certainty, HOLE, HoleKind, Text};
 use super::{Field, Known, MOST_SETTINGS, Value, WORD, Walker};
@@ -62,6 +63,19 @@ impl Walker<'_> {
                         let name = name.to_owned();
                         self.assign_unknown(&name);
                     }
+                }
+            }
+            // `printf -v NAME FORMAT ...`
+            "printf" if rest.first().is_some_and(|field| field.is("-v")) => {
+                if let Some(name) = rest.get(1).and_then(|field| field.text.known()).map(str::to_owned) {
+                    self.assign_unknown(&name);
+                }
+            }
+            "let" => {
+                for text in rest.iter().filter_map(|field| field.text.known()) {
+                    let names: Vec<String> =
+                        arithmetic::assigned(text).map(|at| text[at].to_owned()).collect();
+                    names.iter().for_each(|name| self.assign_unknown(name));
                 }
             }
             "source" | "." => self.facts.sources = true,
