@@ -146,7 +146,7 @@ fn recover(launched: &Launched, recognised: &Recognised, variables: &Variables, 
         }
     });
     let (nodes, gpus_per_node) = shape(launched, variables, machine);
-    let gpu = gpu(machine, &mut remarks);
+    let (gpu, of_gpu) = gpu(machine);
     let environment: Vec<(String, String)> = variables
         .iter()
         .map(|(name, value)| (name.clone(), value.clone()))
@@ -159,6 +159,8 @@ fn recover(launched: &Launched, recognised: &Recognised, variables: &Variables, 
         remarks.push(format!("options that nothing here knows: {}", imported.unknown.join(", ")));
     }
     let origin = if imported.file.is_some() { PlanOrigin::Recovered } else { PlanOrigin::None };
+    // Which GPU a plan is for is nothing to say where there is none.
+    remarks.splice(..0, of_gpu.filter(|_| imported.file.is_some()));
     Found { plan: imported.file, origin, framework: recognised.framework().to_owned(), remarks }
 }
 
@@ -185,23 +187,23 @@ fn shape(launched: &Launched, variables: &Variables, machine: &Machine) -> (u64,
     (nodes, per_node.max(1))
 }
 
-fn gpu(machine: &Machine, remarks: &mut Vec<String>) -> String {
-    if let Some(gpu) = &machine.gpu {
-        return gpu.clone();
+/// The GPU that a plan is for, and what to say of that where nobody named it or it is not known.
+fn gpu(machine: &Machine) -> (String, Option<String>) {
+    let driver = &machine.gpu_name;
+    let known = machine.gpu.clone().or_else(|| planner::cluster::gpu_of_driver(driver).map(str::to_owned));
+    match known {
+        Some(known) => (known, None),
+        None if driver.is_empty() => (
+            "cpu".to_owned(),
+            Some("no GPU was found here, so the plan is for the CPU; name another with --gpu ID".to_owned()),
+        ),
+        None => (
+            "h100-sxm".to_owned(),
+            Some(format!(
+                "{driver} is not in the catalogue, so the plan is for an h100-sxm; name another with --gpu ID"
+            )),
+        ),
     }
-    if let Some(id) = planner::cluster::gpu_of_driver(&machine.gpu_name) {
-        return id.to_owned();
-    }
-    if machine.gpu_name.is_empty() {
-        remarks
-            .push("no GPU was found here, so the plan is for the CPU; name another with --gpu ID".to_owned());
-        return "cpu".to_owned();
-    }
-    remarks.push(format!(
-        "{} is not in the catalogue, so the plan is for an h100-sxm; name another with --gpu ID",
-        machine.gpu_name
-    ));
-    "h100-sxm".to_owned()
 }
 
 /// A file's text, bounded; a pipe or device is not waited for.
@@ -264,5 +266,26 @@ mod tests {
         assert_eq!(found.plan.expect("a plan").cluster.gpus_per_node, Some(8));
         let found = find(None, &["sleep".into(), "1".into()], &Variables::new(), &machine);
         assert_eq!((found.origin, found.plan), (PlanOrigin::None, None));
+    }
+
+    #[test]
+    fn of_the_gpu_of_a_plan_nothing_is_said_where_there_is_none() {
+        let train = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 \
+                     --seq-length 1024 --max-position-embeddings 1024 --global-batch-size 32 --bf16";
+        let encoder = "torchrun --nproc_per_node 8 pretrain_bert.py --num-layers 4";
+        let unknown = Machine { gpu_name: "Model X".into(), ..Machine::default() };
+        for (machine, said) in [(Machine::default(), "no GPU was found"), (unknown, "not in the catalogue")] {
+            for (line, planned) in [(train, true), (encoder, false), ("echo hi", false)] {
+                let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+                let found = find(None, &words, &Variables::new(), &machine);
+                let is_said = found.remarks.iter().any(|remark| remark.contains(said));
+                assert_eq!(
+                    (found.plan.is_some(), is_said),
+                    (planned, planned),
+                    "{line}: {:?}",
+                    found.remarks
+                );
+            }
+        }
     }
 }
