@@ -316,9 +316,8 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
         let files = ["json", "yaml", "yml", "toml", "sh", "sbatch", "slurm"];
         let ends = path.extension().and_then(|name| name.to_str()).is_some_and(|name| files.contains(&name));
         if ends || path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
-            return Err(Failure::environment(format!(
-                "there is no file or folder {model}, which --model names"
-            )));
+            let message = format!("there is no file or folder {model}, which --model names");
+            return Err(Failure::of_named(path, message));
         }
         return Ok(Model::Value(json!({"preset": model})));
     }

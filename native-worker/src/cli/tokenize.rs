@@ -45,7 +45,9 @@ impl TokenizeCommand {
     /// Writes the files.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let failed = |error: anyhow::Error| Failure::environment(format!("{error:#}"));
-        let vocabulary = Vocabulary::open(&self.tokenizer).map_err(failed)?;
+        let of_file = |path: &Path, error| Failure::of_named(path, format!("{error:#}"));
+        let vocabulary =
+            Vocabulary::open(&self.tokenizer).map_err(|error| of_file(&self.tokenizer, error))?;
         let end = self.append_eod.as_deref().map(|named| vocabulary.token(named)).transpose();
         let end = end.map_err(|reason| Failure::usage(format!("--append-eod: {reason}")))?;
         let input = |path: &PathBuf| {
@@ -65,7 +67,11 @@ impl TokenizeCommand {
         let shown = Shown::new(self.sizes());
         let summary = token_files::tokenize(&wanted, |summary| shown.show(summary));
         shown.end();
-        let summary = summary.map_err(failed)?;
+        let is_gone = |path: &&PathBuf| *path != Path::new("-") && !path.exists();
+        let summary = summary.map_err(|error| match self.inputs.iter().find(is_gone) {
+            Some(path) => of_file(path, error),
+            None => failed(error),
+        })?;
         notice(&sentence(&summary));
         if json {
             report::print_json(&json!({

@@ -83,6 +83,15 @@ impl Failure {
         Failure::usage_of("", path, message)
     }
 
+    /// What is wrong with a file or folder that the command line names and that is read: of the command line where nothing is there,
+    /// else of the environment.
+    pub fn of_named(path: &Path, message: impl Into<String>) -> anyhow::Error {
+        match path.exists() {
+            true => Failure::environment(message),
+            false => Failure::usage(message),
+        }
+    }
+
     /// A failure of the command line: this argument has this value.
     pub fn usage_of(argument: &str, value: impl Into<Value>, message: impl Into<String>) -> anyhow::Error {
         Failure::wrong(Finding::error(argument, value, message)).into()

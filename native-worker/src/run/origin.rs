@@ -27,11 +27,9 @@ impl Origin {
             named.to_str().filter(|id| is_id(id)).map(|id| runs.join(id)).filter(|path| path.is_dir());
         let folder = of_id.unwrap_or_else(|| named.to_owned());
         let Ok(folder) = folder.canonicalize() else {
-            return Err(Failure::environment(format!(
-                "there is no run {} in {}, and no such folder",
-                named.display(),
-                runs.display()
-            )));
+            let message =
+                format!("there is no run {} in {}, and no such folder", named.display(), runs.display());
+            return Err(Failure::of_named(named, message));
         };
         let one = Checkpoint::at(&folder).filter(Checkpoint::has_index);
         let (at, of_run) = (Checkpoints::at(&folder), Checkpoints::of_run(&folder));

@@ -85,6 +85,16 @@ fn a_wrong_command_line_is_code_2_and_leaves_stdout_empty() {
         &["script", "tiny.json", "--body", "nonsense"],
         &["script", "tiny.json", "--site", "no-such-site.toml"],
         &["serve", "--allow-origin", "example.org/path"],
+        // Whatever is to be read and is not there.
+        &["diagnose", "no-such-log.txt"],
+        &["calibrate", "no-such-run"],
+        &["estimate", "tiny.json", "--profile", "no-such-profile.json"],
+        &["plan", "--model", "./no-such-model", "--gpu", "h100-sxm"],
+        &["plan", "--model", "no-such-job.yaml", "--gpu", "h100-sxm"],
+        &["run", "--resume", "no-such-run"],
+        &["export", "no-such-run", "--to", "out"],
+        &["tokenize", "tiny.json", "--tokenizer", "no-such-tokenizer.json", "--to", "out"],
+        &["launch", "no-such-script.py"],
     ] {
         let answer = check(arguments, 2);
         assert_eq!(answer.stdout, "", "{arguments:?}");

@@ -47,7 +47,7 @@ fn what_is_wrong_is_named() {
     for (more, code, expected) in [
         (&["in.jsonl"][..], 3, "in.jsonl, line 2: there is no field \"text\" (it has body)"),
         (&["in.jsonl", "--append-eod", "4"], 2, "--append-eod: 4 is no token: the tokenizer's are 0 to 3"),
-        (&["other.jsonl"], 3, "other.jsonl can't be read"),
+        (&["other.jsonl"], 2, "other.jsonl can't be read"),
     ] {
         let answer = shop.ask(&[&TO[..], more].concat());
         assert_eq!(answer.code, Some(code), "{answer:?}");

@@ -318,10 +318,8 @@ fn find_uv(request: &Request) -> anyhow::Result<Option<PathBuf>> {
         if named.is_file() {
             return Ok(Some(named.clone()));
         }
-        return Err(Failure::environment(format!(
-            "there is no uv at {}; give the right path",
-            named.display()
-        )));
+        let message = format!("there is no uv at {}; give the right path", named.display());
+        return Err(Failure::of_named(named, message));
     }
     let home = std::env::var_os("HOME").map(PathBuf::from);
     // Where uv's installer puts it, which not every shell has on its PATH.
