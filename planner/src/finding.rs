@@ -116,7 +116,8 @@ pub fn divisors(n: u64) -> Vec<u64> {
 }
 
 /// The names among `known` most like `wanted` (at most `count`), most like first; of equals, the one listed first. Case and
-/// punctuation make no difference, and a name that goes on where `wanted` ends comes before all that don't.
+/// punctuation make no difference. First come names that differ in one letter, then those that go on where `wanted` ends: another
+/// number is another name, and no slip of a finger.
 pub fn nearest_names<'a>(
     wanted: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -134,11 +135,27 @@ fn most_like<'a>(wanted: &str, mut found: Vec<&'a str>, count: usize) -> Vec<&'a
     let likeness = |name: &str| {
         let name = plain(name);
         let goes_on = meant.len() >= 3 && name.starts_with(&meant);
-        strsim::jaro_winkler(&name, &meant) + f64::from(u8::from(goes_on))
+        let first = if is_a_slip(&name, &meant) { 2 } else { u8::from(goes_on) };
+        strsim::jaro_winkler(&name, &meant) + f64::from(first)
     };
     order::sort_by(&mut found, |one, other| likeness(other).total_cmp(&likeness(one)));
     found.truncate(count);
     found
+}
+
+/// Whether two names are the same but for one letter that is missing or another, or two that changed places.
+fn is_a_slip(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let shorter = one.len().min(other.len());
+    let head = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    let tail = one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count();
+    let tail = tail.min(shorter - head);
+    let (one, other) = (&one[head..one.len() - tail], &other[head..other.len() - tail]);
+    let is_near = match (one, other) {
+        ([first, second], [third, fourth]) => (first, second) == (fourth, third),
+        _ => one.len() <= 1 && other.len() <= 1,
+    };
+    is_near && !one.iter().chain(other).any(u8::is_ascii_digit)
 }
 
 /// At most 80 characters of a value, for messages.
@@ -153,4 +170,28 @@ pub fn clip(text: &str) -> String {
 /// A text that can't disturb a terminal or add lines: control characters become spaces.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_come_before_names_that_go_on_and_another_number_is_no_slip() {
+        let near = |wanted, known: &[&'static str]| nearest_names(wanted, known.iter().copied(), 1)[0];
+        assert_eq!(near("tpp", &["tp_plan", "etp", "tp"]), "tp");
+        assert_eq!(near("h100", &["h200", "h20", "h100-sxm"]), "h100-sxm");
+        assert_eq!(near("qwen3-235b", &["qwen3-32b", "qwen3-235b-a22b"]), "qwen3-235b-a22b");
+        assert_eq!(near("Seq-Len", &["seq_lens", "seq_len"]), "seq_len");
+        for (one, other) in
+            [("tp", "tpp"), ("tp", "pt"), ("node", "nodes"), ("abcd", "abxd"), ("a", ""), ("aa", "a")]
+        {
+            assert!(is_a_slip(one, other) && is_a_slip(other, one) && is_a_slip(one, one), "{one} {other}");
+        }
+        for (one, other) in
+            [("h100", "h200"), ("v2", "v"), ("ab", "ba1"), ("abc", "cba"), ("abcd", "badc"), ("a", "abc")]
+        {
+            assert!(!is_a_slip(one, other) && !is_a_slip(other, one), "{one} {other}");
+        }
+    }
 }

@@ -190,6 +190,13 @@ mod tests {
             "did you mean `kind`",
             &["kind"],
         );
+        // One letter more, less or other stands before names that only begin so.
+        for (name, nearest) in
+            [("tpp", "tp"), ("ppp", "pp"), ("epp", "ep"), ("orderr", "order"), ("tp_pla", "tp_plan")]
+        {
+            let text = format!("{{{MODEL},\"layout\":{{\"{name}\":2}}}}");
+            check(&text, &format!("layout.{name}"), "did you mean", &[nearest]);
+        }
     }
 
     #[test]
