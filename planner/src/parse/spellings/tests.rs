@@ -167,6 +167,25 @@ fn every_word_is_its_value_or_says_what_to_write() {
 }
 
 #[test]
+fn levels_of_sharding_are_numbers_or_words() {
+    let of = |value: serde_json::Value| {
+        let mut root = file(&json!({}));
+        put(&mut root, "layout.fsdp.strategy", value);
+        parse_plan(&root.to_string()).map(|file| file.layout.fsdp.strategy)
+    };
+    for (level, name) in ["no_shard", "optim", "optim_grads", "optim_grads_params"].into_iter().enumerate() {
+        for value in [json!(level), json!(level as f64), json!(level.to_string()), json!(name)] {
+            assert_eq!(of(value.clone()).unwrap().as_deref(), Some(name), "{value}");
+        }
+    }
+    for value in [json!(4), json!(-1), json!(1.5), json!("-1"), json!("1.0")] {
+        let taken = of(value.clone()).ok().flatten();
+        let known = taken.as_deref().is_some_and(|name| crate::settings::Strategy::parse(name).is_some());
+        assert!(!known, "{value}: {taken:?}");
+    }
+}
+
+#[test]
 fn sentences_name_fields_that_there_are() {
     let known: Vec<String> = fields::sections()
         .iter()

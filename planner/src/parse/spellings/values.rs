@@ -4,7 +4,7 @@ mod tables;
 
 use serde_json::Value;
 
-use super::{Spelled, at, fold, put, take};
+use super::{Spelled, at, fold, numbers, put, take};
 use crate::cluster::{Meant, meant_gpu};
 use crate::finding::clip;
 use crate::model::preset_of_hub;
@@ -47,8 +47,12 @@ pub(super) fn normalise(spelled: &mut Spelled) {
 fn word(spelled: &mut Spelled, field: &str, kind: &Kind) {
     let written = match at(&spelled.root, field) {
         Some(Value::String(word)) => word.clone(),
-        // `"dtype": 32`, `"offload": true`.
-        Some(plain @ (Value::Number(_) | Value::Bool(_))) => plain.to_string(),
+        // `"dtype": 32`, `"strategy": 3.0`, `"offload": true`.
+        Some(plain @ Value::Number(_)) => match numbers::whole(plain) {
+            Some(whole) => whole.to_string(),
+            None => return,
+        },
+        Some(plain @ Value::Bool(_)) => plain.to_string(),
         _ => return,
     };
     if kind.takes.contains(&written.as_str()) {
@@ -59,7 +63,7 @@ fn word(spelled: &mut Spelled, field: &str, kind: &Kind) {
     let other = || {
         kind.words
             .iter()
-            .find(|(words, _)| words.split(' ').any(|word| fold(word) == folded))
+            .find(|(words, _)| words.split(' ').any(|word| is_written(word, &written, &folded)))
             .map(|(_, word)| *word)
     };
     match own.or_else(other) {
@@ -73,6 +77,14 @@ fn word(spelled: &mut Spelled, field: &str, kind: &Kind) {
             spelled.refuse(field, &value, message);
         }
         None => {}
+    }
+}
+
+/// Whether a word of the tables is the written one, whose letters and digits alone are `folded`. Of a number signs count, too: -1 is not 1.
+fn is_written(word: &str, written: &str, folded: &str) -> bool {
+    match word.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => word == written.trim(),
+        false => fold(word) == folded,
     }
 }
 

@@ -253,10 +253,11 @@ pub(super) const KINDS: &[Kind] = &[
         fields: &["layout.fsdp.strategy"],
         takes: &["no_shard", "optim", "optim_grads", "optim_grads_params"],
         words: &[
-            ("full_shard zero3", Is("optim_grads_params")),
-            ("zero2", Is("optim_grads")),
-            ("zero1", Is("optim")),
-            ("ddp", Is("no_shard")),
+            // Megatron-FSDP's own levels, which it takes as numbers.
+            ("full_shard zero3 3", Is("optim_grads_params")),
+            ("zero2 2", Is("optim_grads")),
+            ("zero1 1", Is("optim")),
+            ("ddp 0", Is("no_shard")),
             (
                 "shard_grad_op",
                 Says(
