@@ -40,7 +40,7 @@ pub fn batch(described: &Described, mut site: Site) -> anyhow::Result<(Option<St
         notes.push(Finding::info(
             "launch",
             "torchrun",
-            "this script has no [tool.runspec], so torchrun starts it, one process for each GPU of a node; a profile \
+            "this script has no [tool.runspec], or an empty one, so torchrun starts it, one process for each GPU of a node; a profile \
              gives nodes and gpus_per_node",
         ));
     }

@@ -415,7 +415,7 @@ fn a_script_without_a_runspec_runs_under_torchrun_and_says_so() {
     let torchrun = "python -m torch.distributed.run --nproc_per_node=1 DIR/plain.py x\n";
     assert_eq!(bench.said(&answer.stdout), torchrun);
     assert!(
-        answer.stderr.contains("has no [tool.runspec], so torchrun starts it, one process"),
+        answer.stderr.contains("has no [tool.runspec], or an empty one, so torchrun starts it, one process"),
         "{answer:?}"
     );
     assert!(
@@ -470,7 +470,7 @@ fn what_is_not_there() {
     bench.refused(&["repo/stage", "--nproc", "many"], 1, "the number of processes is \"many\"");
     bench.refused(&["repo/stage", "--env", "A"], 2, "--env takes NAME=VALUE");
     bench.refused(&["repo/stage", "--capability", "hopper"], 2, "must be such as 9.0");
-    bench.refused(&["repo/stage", "--uv", "nowhere"], 3, "there is no uv at nowhere");
+    bench.refused(&["repo/stage", "--uv", "nowhere"], 2, "there is no uv at nowhere");
     std::fs::write(bench.0.path("binary.py"), [0xff, 0x00]).expect("a file");
     bench.refused(&["binary.py"], 2, "this file is not UTF-8 text");
 }

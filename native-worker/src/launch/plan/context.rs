@@ -4,8 +4,8 @@ use std::path::Path;
 
 use batch::runspec::{
     Accelerator, ConfigFile, Detected, Devices, Executor, Launch, OperatingSystem, Processes, Runspec,
-    Source, Stage, allows, choose_extra, config_file, locked_mismatch, mismatch, needs_detection,
-    pinned_backend, processes_here, requirement_of, switched_extras,
+    Source, Stage, USUAL_GPUS, Wanted, allows, choose_extra, config_file, locked_mismatch, mismatch,
+    needs_detection, pinned_backend, processes_here, requirement_of, switched_extras,
 };
 use planner::Finding;
 
@@ -150,9 +150,12 @@ impl Context<'_> {
     /// Processes under torchrun here.
     pub(super) fn processes(&mut self) -> Processes {
         let Script { spec, settings, has_runspec, .. } = &self.script;
-        // A header without a number is for eight GPUs by its format, and there may be any number here.
-        let said = settings.said_gpus.filter(|_| *has_runspec);
-        let (processes, findings) = processes_here(settings.asked_processes.as_ref(), said, devices());
+        let wanted = match settings.said_gpus {
+            Some(said) => Wanted::Said(said),
+            None if *has_runspec => Wanted::Usual(USUAL_GPUS),
+            None => Wanted::Open,
+        };
+        let (processes, findings) = processes_here(settings.asked_processes.as_ref(), wanted, devices());
         if spec.launch == Launch::Torchrun && spec.cmd.is_none() {
             self.findings.extend(findings);
         }
@@ -283,7 +286,7 @@ impl Context<'_> {
                 Processes::Count(count) => format!("{count} processes"),
             };
             let message = format!(
-                "this script has no [tool.runspec], so torchrun starts it, {count}; --nproc N starts another number, and \
+                "this script has no [tool.runspec], or an empty one, so torchrun starts it, {count}; --nproc N starts another number, and \
                  --launch direct starts it by Python alone"
             );
             findings.push(Finding::info("launch", "torchrun", message));

@@ -15,19 +15,30 @@ pub enum Devices {
     None,
 }
 
+/// How many GPUs of a node a script is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// As many as its header, or a profile, says.
+    Said(Gpus),
+    /// As many as its header's format has where the header says none.
+    Usual(u64),
+    /// Nothing says it: the script has no runspec.
+    Open,
+}
+
 /// What stands behind every number of processes without a GPU.
 const GLOO: &str = "process groups must be gloo's there: init_process_group() chooses it, and \"nccl\" fails";
 
 /// Processes under torchrun on this machine, and what a person should know of it. `asked` is a number that was asked
-/// for itself and stands; `said` is the number of GPUs that the script says, which the machine may not have.
+/// for itself and stands; `wanted` is the number of GPUs that the script is for, which the machine may not have.
 pub fn processes_here(
     asked: Option<&Processes>,
-    said: Option<Gpus>,
+    wanted: Wanted,
     devices: Devices,
 ) -> (Processes, Vec<Finding>) {
     match asked {
         Some(asked) => (asked.clone(), of_asked(asked, devices).into_iter().collect()),
-        None => of_said(said, devices),
+        None => of_wanted(wanted, devices),
     }
 }
 
@@ -40,34 +51,48 @@ fn of_asked(asked: &Processes, devices: Devices) -> Option<Finding> {
              with --nproc",
         )),
         (Processes::Count(count), Devices::Gpus(gpus)) if *count > gpus => {
-            let message = format!("torchrun is to start {count} processes, and {gpus} GPUs are visible here");
+            let message = format!(
+                "torchrun is to start {count} processes, and {} visible here",
+                counted(gpus, "GPU is", "GPUs are")
+            );
             Some(Finding::warning("nproc", *count, message).nearest([gpus]))
         }
         _ => None,
     }
 }
 
-fn of_said(said: Option<Gpus>, devices: Devices) -> (Processes, Vec<Finding>) {
+fn of_wanted(wanted: Wanted, devices: Devices) -> (Processes, Vec<Finding>) {
     let each = |word: &str| Processes::Each(word.to_owned());
     let field = "resources.gpus_per_node";
-    match (said, devices) {
-        (Some(Gpus::Count(said)), Devices::Gpus(gpus)) if said > gpus => {
+    let count = match wanted {
+        Wanted::Said(Gpus::Count(count)) | Wanted::Usual(count) => Some(count),
+        Wanted::Said(Gpus::All(_)) | Wanted::Open => None,
+    };
+    let whose = match wanted {
+        Wanted::Usual(_) => ", as a runspec is that says no number",
+        _ => "",
+    };
+    match (count, devices) {
+        (Some(said), Devices::Gpus(gpus)) if said > gpus => {
             let message = format!(
-                "this script is for {said} GPUs a node, and {gpus} are visible here: {} started; --nproc {said} starts \
+                "this script is for {said} GPUs a node{whose}, and {} visible here: {} started; --nproc {said} starts \
                  {said} all the same",
+                counted(gpus, "is", "are"),
                 processes(gpus)
             );
             (Processes::Count(gpus), vec![Finding::warning(field, said, message).nearest([gpus])])
         }
-        (Some(Gpus::Count(said)), Devices::None) if said > 1 => {
+        (Some(said), Devices::None) if said > 1 => {
             let message = format!(
-                "this script is for {said} GPUs a node, and no GPU is visible here: {} started on the CPU; {GLOO}; \
+                "this script is for {said} GPUs a node{whose}, and no GPU is visible here: {} started on the CPU; {GLOO}; \
                  --nproc 1 starts one",
                 processes(said)
             );
             (Processes::Count(said), vec![Finding::warning(field, said, message)])
         }
-        (Some(Gpus::Count(said)), _) => (Processes::Count(said.max(1)), Vec::new()),
+        // How many there are is torch's to count, and nobody said another number.
+        (Some(_), Devices::Named(word)) if matches!(wanted, Wanted::Usual(_)) => (each(word), Vec::new()),
+        (Some(said), _) => (Processes::Count(said.max(1)), Vec::new()),
         (_, Devices::Gpus(_)) => (each("gpu"), Vec::new()),
         (_, Devices::Named(word)) => (each(word), Vec::new()),
         (_, Devices::None) => {
@@ -75,9 +100,17 @@ fn of_said(said: Option<Gpus>, devices: Devices) -> (Processes, Vec<Finding>) {
                 "one process for each GPU is started, and no GPU is visible here: one process is started on the CPU; \
                  {GLOO}; --nproc N starts more"
             );
-            (Processes::Count(1), vec![Finding::warning(field, "gpu", message)])
+            let finding = match wanted {
+                Wanted::Open => Finding::warning("nproc", 1, message),
+                _ => Finding::warning(field, "gpu", message),
+            };
+            (Processes::Count(1), vec![finding])
         }
     }
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn processes(count: u64) -> String {

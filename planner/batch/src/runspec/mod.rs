@@ -34,12 +34,12 @@ pub use config::{ConfigFile, config_file};
 pub use container::{InContainer, container_project, container_steps, start_in};
 pub use cuda::{Choice, DriverVersion, choose_extra, needs_detection, pinned_backend, supports};
 pub use header::{Header, Packages, header, parse};
-pub use here::{Devices, processes_here};
+pub use here::{Devices, Wanted, processes_here};
 pub use packages::{From as PackagesFrom, Installation, batch_commands, installation};
 pub use profile::{LaidProfile, profile};
 pub use requirement::{allows, requirement_of};
 pub use settings::{Executor, Processes, Settings, settings};
-pub use spec::{ConfigFormat, Gpus, Launch, Runspec};
+pub use spec::{ConfigFormat, Gpus, Launch, Runspec, USUAL_GPUS};
 pub use stage::{DEFAULT_EXCLUDED, Stage, read_stage, switched_extras};
 pub use torch::{locked_mismatch, mismatch};
 

@@ -85,7 +85,7 @@ pub struct Settings {
     /// Processes that the profile asks for by their own number, whatever GPUs there are.
     #[serde(skip)]
     pub asked_processes: Option<Processes>,
-    /// GPUs of a node that profile or header says; none where the format's default stands.
+    /// GPUs of a node that profile or header says; none where the format's usual number stands.
     #[serde(skip)]
     pub said_gpus: Option<Gpus>,
     /// Container image.

@@ -99,6 +99,8 @@ pub struct Runspec {
 /// The most nodes and GPUs of a node that are taken for meant.
 pub(super) const MAX_NODES: u64 = 100_000;
 pub(super) const MAX_GPUS: u64 = 1024;
+/// GPUs of a node where a header says none.
+pub const USUAL_GPUS: u64 = 8;
 
 /// The runspec in a table `[tool.runspec]`. Unknown keys are ignored, so that headers can be newer than this program.
 ///
@@ -126,7 +128,7 @@ pub(super) fn read(spec: Fields<'_>) -> Result<Runspec, Box<Finding>> {
         config_format: format(config)?,
         has_config: spec.get("config").is_some(),
         nodes: resources.number("nodes", 1, MAX_NODES)?.unwrap_or(1),
-        gpus_per_node: gpus_per_node.unwrap_or(Gpus::Count(8)),
+        gpus_per_node: gpus_per_node.unwrap_or(Gpus::Count(USUAL_GPUS)),
         says_gpus: gpus_per_node.is_some(),
         env: variables(spec, "env")?,
     })

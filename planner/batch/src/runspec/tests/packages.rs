@@ -1,8 +1,9 @@
 //! What a header names, what versions allow, how many processes are started, and what makes an environment.
 
 use super::*;
-use crate::runspec::here::{Devices, processes_here};
+use crate::runspec::here::{Devices, Wanted, processes_here};
 use crate::runspec::requirement::{allows, requirement_of};
+use crate::runspec::spec::USUAL_GPUS;
 
 fn read(toml: &str) -> Header {
     header("train.py", &script(toml)).expect("a header")
@@ -74,31 +75,50 @@ fn requirements_are_found_by_name() {
 
 #[test]
 fn processes_are_for_what_is_here() {
-    let check = |asked: Option<&str>, said: Option<Gpus>, devices, expected: &str, part: &str| {
+    let check = |asked: Option<&str>, wanted: Wanted, devices, expected: &str, part: &str| {
         let asked = asked.map(|text| Processes::parse(text).expect("processes"));
-        let (found, findings) = processes_here(asked.as_ref(), said, devices);
+        let (found, findings) = processes_here(asked.as_ref(), wanted, devices);
         let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
-        assert_eq!(found.word(), expected, "{asked:?} {said:?} {devices:?}");
+        assert_eq!(found.word(), expected, "{asked:?} {wanted:?} {devices:?}");
         assert_eq!(messages.is_empty(), part.is_empty(), "{messages:?}");
         assert!(messages.iter().all(|message| message.contains(part)), "{messages:?}");
     };
-    let two = Some(Gpus::Count(2));
+    let two = Wanted::Said(Gpus::Count(2));
     check(None, two, Devices::Gpus(8), "2", "");
     check(
         None,
         two,
         Devices::Gpus(1),
         "1",
-        "for 2 GPUs a node, and 1 are visible here: one process is started",
+        "for 2 GPUs a node, and 1 is visible here: one process is started",
     );
     check(None, two, Devices::None, "2", "no GPU is visible here: 2 processes are started on the CPU");
-    check(None, Some(Gpus::Count(1)), Devices::None, "1", "");
-    check(None, Some(Gpus::Count(0)), Devices::None, "1", "");
-    check(None, Some(Gpus::ALL), Devices::Gpus(4), "gpu", "");
-    check(None, Some(Gpus::ALL), Devices::None, "1", "one process is started on the CPU");
-    check(None, None, Devices::Gpus(4), "gpu", "");
-    check(None, None, Devices::Named("xpu"), "xpu", "");
-    check(None, None, Devices::None, "1", "--nproc N starts more");
+    check(None, Wanted::Said(Gpus::Count(1)), Devices::None, "1", "");
+    check(None, Wanted::Said(Gpus::Count(0)), Devices::None, "1", "");
+    check(None, Wanted::Said(Gpus::ALL), Devices::Gpus(4), "gpu", "");
+    check(None, Wanted::Said(Gpus::ALL), Devices::None, "1", "one process is started on the CPU");
+    check(None, Wanted::Open, Devices::Gpus(4), "gpu", "");
+    check(None, Wanted::Open, Devices::Named("xpu"), "xpu", "");
+    check(None, Wanted::Open, Devices::None, "1", "--nproc N starts more");
+    // What a header does not say is eight, whatever is here, and nobody is said to have written it.
+    let eight = Wanted::Usual(USUAL_GPUS);
+    let usual = "for 8 GPUs a node, as a runspec is that says no number, and ";
+    check(None, eight, Devices::Gpus(8), "8", "");
+    check(None, eight, Devices::Gpus(16), "8", "");
+    check(None, eight, Devices::Gpus(4), "4", &format!("{usual}4 are visible here: 4 processes are started"));
+    check(
+        None,
+        eight,
+        Devices::None,
+        "8",
+        &format!("{usual}no GPU is visible here: 8 processes are started"),
+    );
+    check(None, eight, Devices::Named("xpu"), "xpu", "");
+    check(Some("3"), eight, Devices::None, "3", "");
+    for (wanted, field) in [(Wanted::Said(Gpus::ALL), "resources.gpus_per_node"), (Wanted::Open, "nproc")] {
+        let (_, findings) = processes_here(None, wanted, Devices::None);
+        assert_eq!(findings[0].field, field, "{findings:?}");
+    }
     check(Some("3"), two, Devices::None, "3", "");
     check(Some("3"), two, Devices::Gpus(2), "3", "3 processes, and 2 GPUs are visible");
     check(Some("gpu"), two, Devices::None, "gpu", "so it will refuse");
