@@ -59,7 +59,8 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    /// What stands for a variable that neither `name` nor Slurm's own say, or that Slurm's say for an unknown number of tasks.
+    /// What stands for a variable that neither `name` nor Slurm's own say, or that Slurm's say for an unknown number of tasks or in
+    /// another form.
     fn assume<T: std::fmt::Display>(
         &mut self,
         name: &str,
@@ -71,6 +72,7 @@ impl Reader<'_> {
             let set = slurm_names.iter().find(|name| self.get(name).is_some());
             let why = match set {
                 None => format!("neither is {}", slurm_names.join(" or ")),
+                Some(set) if self.slurm => format!("{set} does not end in digits"),
                 Some(set) => format!("{set} does not count without {TASKS}"),
             };
             self.warnings.push(format!("{name} is not set, and {why}; taking {default}"));
@@ -176,11 +178,10 @@ fn master_port(reader: &Reader<'_>) -> anyhow::Result<Option<u16>> {
     let Some(job) = reader.get("SLURM_JOB_ID").filter(|_| reader.slurm) else {
         return Ok(None);
     };
-    let start = job.len().saturating_sub(4);
-    let tail = job.get(start..).and_then(|tail| tail.parse::<u16>().ok());
-    let tail = tail
-        .with_context(|| format!("SLURM_JOB_ID is {job:?}, which does not end in digits; set MASTER_PORT"))?;
-    Ok(Some(15_000 + tail))
+    // All ranks see the same number, so those of a job whose number is none meet at the usual port all the same.
+    let tail = job.get(job.len().saturating_sub(4)..);
+    let tail = tail.filter(|tail| tail.bytes().all(|byte| byte.is_ascii_digit()));
+    Ok(tail.and_then(|tail| tail.parse::<u16>().ok()).map(|tail| 15_000 + tail))
 }
 
 #[cfg(test)]

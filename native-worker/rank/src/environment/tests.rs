@@ -19,6 +19,25 @@ fn slurm_jobs_get_a_port_from_their_number() {
     check_port("123456", 18456);
     check_port("999", 15999);
     check_port("12345678", 20678);
+    check_port("job-0042", 15042);
+}
+
+#[test]
+fn jobs_without_a_number_at_the_end_get_the_usual_port_and_a_warning() {
+    for job in ["12_x", "array.7", "+123", "12 34", "j\u{f6}b1", "\u{f6}\u{f6}"] {
+        let set = [
+            ("SLURM_NTASKS", "1"),
+            ("SLURM_JOB_NODELIST", "n1"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_JOB_ID", job),
+        ];
+        let environment = found(&set);
+        assert_eq!(environment.master_port, 29500, "{job}");
+        let expected = ["MASTER_PORT is not set, and SLURM_JOB_ID does not end in digits; taking 29500"];
+        assert_eq!(environment.warnings, expected, "{job}");
+        let told = found(&[&set[..], &[("MASTER_PORT", "4000")]].concat());
+        assert_eq!((told.master_port, told.warnings.len()), (4000, 0), "{job}");
+    }
 }
 
 #[test]
@@ -136,6 +155,5 @@ fn malformed_values_are_named() {
     check_error(&[("RANK", "one")], "RANK is \"one\"");
     check_error(&[("RANK", "4"), ("WORLD_SIZE", "4")], "RANK is 4 but WORLD_SIZE is 4");
     check_error(&[("MASTER_PORT", "70000")], "MASTER_PORT is \"70000\"");
-    check_error(&[("SLURM_NTASKS", "1"), ("SLURM_JOB_ID", "12_x")], "SLURM_JOB_ID is \"12_x\"");
     check_error(&[("SLURM_NTASKS", "1"), ("SLURM_NODELIST", "[")], "node list \"[\"");
 }
