@@ -112,6 +112,21 @@ pub fn thousands(count: u64) -> String {
     group_digits(&count.to_string())
 }
 
+/// A count with thousands separators, and what is counted: `1 rank`, `1,024 ranks`.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{} {}", thousands(count), plural(count, noun))
+}
+
+/// What so many of something are called: `rank` and `batch` for 1, `ranks` and `batches` for any other number.
+pub fn plural(count: u64, noun: &str) -> String {
+    let ending = match count {
+        1 => "",
+        _ if noun.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{noun}{ending}")
+}
+
 /// The digits of a whole number, which may have a minus before them, with thousands separators.
 pub fn group_digits(number: &str) -> String {
     let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));

@@ -1,8 +1,8 @@
 //! Numbers as people read and write them: three digits in prose, exact ones in tables, `8k` at the keyboard.
 
 use planner::run::Shown;
-pub use planner::units::thousands as exact;
 use planner::units::{Bytes, decimal, group_digits};
+pub use planner::units::{counted, thousands as exact};
 use planner::wire::Objective;
 
 const GIB: u64 = 1 << 30;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use planner::units::Bytes;
+use planner::units::{Bytes, counted};
 use serde_json::json;
 use tensor_files::{CheckpointReader, DcpExport};
 
@@ -77,9 +77,11 @@ impl Export {
         }
         .map_err(failed)?;
         notice(&format!(
-            "step {step} of {}: {tensors} tensors, {} in {files} files",
+            "step {step} of {}: {}, {} in {}",
             path.display(),
+            counted(tensors, "tensor"),
             Bytes(bytes).in_words_by_1000(),
+            counted(files, "file"),
         ));
         if json {
             let mut answer = json!({

@@ -86,9 +86,11 @@ impl Failures {
         }
         if !by_rate && self.rates.len() > 1 {
             return Err(Failure::usage(format!(
-                "--rate was given {} times: against {:?}, one share of GPUs that are down is taken",
+                "--rate was given {} times: with --against {}, one share of GPUs that are down is taken",
                 self.rates.len(),
                 self.against
+                    .to_possible_value()
+                    .map_or_else(String::new, |value| value.get_name().to_owned())
             )));
         }
         let odd = |value: &f64| !value.is_finite() || *value < 1.0;

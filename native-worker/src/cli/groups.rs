@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use planner::layout::{Group, Link, link};
+use planner::units::counted;
 use serde::Serialize;
 use serde_json::json;
 
@@ -47,7 +48,8 @@ impl Groups {
                     "--rank",
                     rank,
                     format!(
-                        "--rank {rank}: this plan has {world_size} ranks, 0 to {}",
+                        "--rank {rank}: this plan has {}, 0 to {}",
+                        counted(world_size, "rank"),
                         world_size.saturating_sub(1)
                     ),
                 ));

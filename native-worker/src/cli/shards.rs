@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use planner::reduced::SlotRows;
 use planner::shard::RankShards;
 use planner::shard::fsdp::{FsdpReport, UnitKind};
+use planner::units::counted;
 use serde::Serialize;
 
 use super::numbers::whole;
@@ -39,8 +40,9 @@ impl Shards {
                 "--rank",
                 self.rank,
                 format!(
-                    "--rank {}: this plan has {world_size} ranks, 0 to {}",
+                    "--rank {}: this plan has {}, 0 to {}",
                     self.rank,
+                    counted(world_size, "rank"),
                     world_size.saturating_sub(1)
                 ),
             ));

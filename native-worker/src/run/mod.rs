@@ -7,6 +7,7 @@ use planner::plan::data_files;
 use planner::recovery::Standing;
 use planner::rules::executor_limits;
 use planner::startable::startable;
+use planner::units::counted;
 use planner::wire::{Gap, GoingOn, Outcome, PlanFile, RunInfo, VERSION};
 use planner::{Finding, Plan, Severity};
 use run_folder::{Log, LogWriter, RunFolder};
@@ -160,7 +161,8 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     })?;
     folder.write_plan(&native)?;
     folder.write_info(&info)?;
-    notice(&format!("run {id}: {} ranks, torch {}, {}", ranks.len(), torch.version, folder.path().display()));
+    let started = counted(ranks.len() as u64, "rank");
+    notice(&format!("run {id}: {started}, torch {}, {}", torch.version, folder.path().display()));
     if let Some((step, [low, high])) = compared.step_seconds.zip(compared.interval_seconds)
         && step >= LONG_STEP
     {

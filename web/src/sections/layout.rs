@@ -40,7 +40,11 @@ pub fn LayoutSection() -> impl IntoView {
                 } else {
                     format!(", of experts {}", groups.edp)
                 };
-                let text = format!("Data parallel {}{experts}, over {} GPUs", groups.dp, groups.world);
+                let text = format!(
+                    "Data parallel {}{experts}, over {}",
+                    groups.dp,
+                    format::counted(groups.world, "GPU")
+                );
                 view! { <p class="note">{text}</p> }
             })
         })

@@ -12,6 +12,7 @@ use planner::wire::Alternative;
 use super::failure_study::FailureStudy;
 use crate::browser;
 use crate::findings::FindingList;
+use crate::format;
 use crate::kit::{Column, Line, Lines, Table};
 use crate::state::{Store, store};
 use crate::testid;
@@ -111,8 +112,8 @@ fn Alternatives() -> impl IntoView {
     move || {
         nonuniform.get().map(|answer| {
             let caption = format!(
-                "{} replicas with {} of {} slots; ranks that stop: {}",
-                answer.reduced_replicas.len(),
+                "{} with {} of {} slots; ranks that stop: {}",
+                format::counted(answer.reduced_replicas.len() as u64, "replica"),
                 answer.reduced,
                 answer.base,
                 answer.inactive

@@ -128,7 +128,8 @@ fn in_words(memory: &MemoryAnswer) -> String {
             .filter(|(.., read)| read(class) > 0)
             .map(|(_, name, _, read)| format!("{name} {}", format::bytes(read(class))))
             .collect();
-        text.push_str(&format!("Stage {}, {} ranks: {}. ", of_stage(class), class.count, parts.join("; ")));
+        let ranks = format::counted(class.count, "rank");
+        text.push_str(&format!("Stage {}, {ranks}: {}. ", of_stage(class), parts.join("; ")));
     }
     if memory.rank_classes.len() > 16 {
         text.push_str("The table has the other stages.");
@@ -162,7 +163,7 @@ fn bars(memory: &MemoryAnswer) -> Bars {
                 })
                 .collect();
             let stage = of_stage(class);
-            let label = format!("Stage {stage}, {} ranks", format::exact(class.count));
+            let label = format!("Stage {stage}, {}", format::counted(class.count, "rank"));
             Row { label, short: format!("Stage {stage}"), segments, outlined: false }
         })
         .collect();
@@ -196,7 +197,7 @@ fn Facts() -> impl IntoView {
             })
         });
         let groups = answer.groups.clone().map(|groups| {
-            let text = format!("{} GPUs, DP {}", format::exact(groups.world), groups.dp);
+            let text = format!("{}, DP {}", format::counted(groups.world, "GPU"), groups.dp);
             view! { <Fact label="World"><span>{text}</span></Fact> }
         });
         view! { <div class="fact-strip">{parameters}{weights}{groups}</div> }

@@ -182,9 +182,9 @@ fn Head(
         store.drawn_plan.with(|plan| {
             plan.as_ref().map(|plan| {
                 format!(
-                    "{} ranks on {} nodes of {}",
-                    format::exact(plan.world_size()),
-                    format::exact(plan.cluster.nodes),
+                    "{} on {} of {}",
+                    format::counted(plan.world_size(), "rank"),
+                    format::counted(plan.cluster.nodes, "node"),
                     plan.cluster.gpus_per_node
                 )
             })

@@ -5,7 +5,7 @@ use super::options::{Mode, Task};
 use super::site::GpuRequest;
 use super::writer::Writer;
 use crate::shell;
-use planner::units::Bytes;
+use planner::units::{Bytes, plural};
 
 /// Nodes that a job asks for alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,10 +237,11 @@ impl Writer<'_> {
         let world = match &self.reduced {
             Some(reduced) => reduced.title(cluster.gpu.title),
             None => format!(
-                "World: {} ranks on {} {} of {} x {}, {spawned}",
+                "World: {} {} on {} {} of {} x {}, {spawned}",
                 plan.world_size(),
+                plural(plan.world_size(), "rank"),
                 cluster.nodes,
-                if cluster.nodes == 1 { "node" } else { "nodes" },
+                plural(cluster.nodes, "node"),
                 cluster.gpus_per_node,
                 cluster.gpu.title
             ),
@@ -253,7 +254,8 @@ impl Writer<'_> {
                 format!("each of {} nodes", cluster.nodes)
             };
             let each = cluster.gpus_per_node;
-            lines.push(format!("World: {} ranks, {each} on {nodes}, {spawned}", plan.world_size()));
+            let world = plan.world_size();
+            lines.push(format!("World: {world} {}, {each} on {nodes}, {spawned}", plural(world, "rank")));
             return commented(&lines);
         }
         lines.push(world);

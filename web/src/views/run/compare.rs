@@ -161,12 +161,15 @@ fn finding(pairs: &[Pair]) -> String {
         .count();
     match differing {
         0 => format!(
-            "Weights, gradients and optimizer state are as predicted to the byte on {} ranks",
-            pairs.len()
+            "Weights, gradients and optimizer state are as predicted to the byte on {}",
+            format::counted(pairs.len() as u64, "rank")
         ),
         count => format!(
-            "{count} of {} ranks differ from the prediction in weights, gradients or optimizer state",
-            pairs.len()
+            "{count} of {} from the prediction in weights, gradients or optimizer state",
+            match pairs.len() {
+                1 => "1 rank differs".to_owned(),
+                ranks => format!("{ranks} ranks differ"),
+            }
         ),
     }
 }

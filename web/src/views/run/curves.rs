@@ -58,8 +58,9 @@ fn CurveView(place: usize, figure: &'static Figure) -> impl IntoView {
             _ => format!("{}, no step yet", figure.label),
         })
     });
-    let alternative =
-        Signal::derive(move || format!("Curve over {} steps. {}", points.with(Vec::len), title.get()));
+    let alternative = Signal::derive(move || {
+        format!("Curve over {}. {}", format::counted(points.with(Vec::len) as u64, "step"), title.get())
+    });
     // Of the loss there may be one on held-out data, too.
     let beside = Memo::new(move |_| match place {
         LOSS => hub.record.with(|known| {

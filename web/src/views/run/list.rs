@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use planner::wire::RunSummary;
 
 use crate::browser;
+use crate::format;
 use crate::hub::{hub, state_word};
 use crate::testid;
 
@@ -41,7 +42,7 @@ fn Item(run: RunSummary) -> impl IntoView {
                 aria-current=move || current().then_some("true") on:click=move |_| hub.show(&asked)>
                 <span class="run-name">{run.info.name.clone()}</span>
                 <span class=format!("state {}", state_word(run.state))>{state_word(run.state)}</span>
-                <span class="quiet-text">{age(run.info.started_unix_ms)}", "{run.info.world_size}" ranks"{attempt(run.info.attempts)}</span>
+                <span class="quiet-text">{age(run.info.started_unix_ms)}", "{format::counted(run.info.world_size, "rank")}{attempt(run.info.attempts)}</span>
             </button>
         </li>
     }

@@ -101,5 +101,6 @@ fn prediction(answer: &Answer) -> String {
     let (Some(memory), Some(groups)) = (&answer.memory, &answer.groups) else { return nothing() };
     let peak = format::bytes(memory.peak_bytes);
     let steps = answer.plan.as_ref().and_then(|plan| plan.run.steps).unwrap_or_default();
-    format!("{} ranks, {} steps, at most {peak} per rank", format::exact(groups.world), format::exact(steps))
+    let (ranks, steps) = (format::counted(groups.world, "rank"), format::counted(steps, "step"));
+    format!("{ranks}, {steps}, at most {peak} per rank")
 }

@@ -66,8 +66,8 @@ fn says(twin: &Twin) -> String {
     };
     let place = if planner::cluster::is_cpu(&twin.file.cluster.gpu) { "CPU processes" } else { "GPUs" };
     format!(
-        "{} ranks on {place}, at most {} each",
-        format::exact(groups.world),
+        "{} on {place}, at most {} each",
+        format::counted(groups.world, "rank"),
         format::bytes(memory.peak_bytes)
     )
 }

@@ -27,11 +27,11 @@ pub fn Bests(
                     other => format::objective(other),
                 };
                 let text = format!(
-                    "{}{} s, {} GiB, {} GPUs: {}",
+                    "{}{} s, {} GiB, {}: {}",
                     if row.simulated { "" } else { "about " },
                     format::three(row.step_seconds),
                     format::gib(row.peak_bytes),
-                    format::exact(row.gpus),
+                    format::counted(row.gpus, "GPU"),
                     in_words(&row.settings)
                 );
                 let row = row.clone();

@@ -45,8 +45,8 @@ pub fn FrontView(
     });
     let alternative = Signal::derive(move || {
         format!(
-            "Step time against memory of the fullest GPU, {} plans. {}",
-            points.with(Vec::len),
+            "Step time against memory of the fullest GPU, {}. {}",
+            format::counted(points.with(Vec::len) as u64, "plan"),
             title.get()
         )
     });

@@ -275,10 +275,10 @@ fn title(drawn: &Drawn) -> String {
 fn in_short(line: &Timeline) -> String {
     let pipeline = &line.pipeline;
     format!(
-        "{} actions: {} micro batches through {} stages{}",
-        format::exact(line.actions() as u64),
-        format::exact(pipeline.microbatches),
-        pipeline.stages,
+        "{}: {} through {}{}",
+        format::counted(line.actions() as u64, "action"),
+        format::counted(pipeline.microbatches, "micro batch"),
+        format::counted(pipeline.stages, "stage"),
         if pipeline.chunks > 1 { format!(" of {} chunks", pipeline.chunks) } else { String::new() }
     )
 }
