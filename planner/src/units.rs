@@ -247,7 +247,7 @@ pub fn tokens_per_second(tokens: f64, seconds: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bytes, group_digits, median, thousands, tokens_per_second};
+    use super::{Bytes, counted, group_digits, median, plural, thousands, tokens_per_second};
 
     #[test]
     fn bytes_are_shown_in_a_unit_that_has_digits() {
@@ -281,6 +281,13 @@ mod tests {
         let of = |values: &[f64]| median(values.to_vec());
         assert_eq!((of(&[]), of(&[2.0]), of(&[3.0, 1.0])), (None, Some(2.0), Some(2.0)));
         assert_eq!((of(&[9.0, 1.0, 2.0]), of(&[9.0, 1.0, 2.0, 3.0])), (Some(2.0), Some(2.5)));
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        let said = [0, 1, 2, 1024].map(|count| counted(count, "rank"));
+        assert_eq!(said, ["0 ranks", "1 rank", "2 ranks", "1,024 ranks"]);
+        assert_eq!([1, 8].map(|count| plural(count, "micro batch")), ["micro batch", "micro batches"]);
     }
 
     #[test]
