@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use planner::Finding;
 use planner::units::{Bytes, counted};
-use serde_json::json;
-use tensor_files::{CheckpointReader, DcpExport};
+use serde_json::{Value, json};
+use tensor_files::{CheckpointReader, DcpExport, Unnamed};
 
 use crate::report::{self, Exit, Failure, notice};
 use crate::run::Origin;
@@ -64,7 +65,10 @@ impl Export {
         }
         let (checkpoint, index) = Origin::find(&self.runs, &self.run)?.newest_whole()?;
         let (path, step) = (checkpoint.path.clone(), checkpoint.step);
-        let failed = |error: anyhow::Error| Failure::environment(format!("{error:#}"));
+        let failed = |error: anyhow::Error| match error.downcast_ref::<Unnamed>() {
+            Some(unnamed) => Failure::finding(Finding::error("model", Value::Null, unnamed.to_string())),
+            None => Failure::environment(format!("{error:#}")),
+        };
         let reader = CheckpointReader::open(checkpoint, index).map_err(failed)?;
         if let Some(folder) = self.to.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).map_err(|error| {

@@ -12,7 +12,7 @@ mod folder;
 mod header;
 
 pub use checkpoint::{CheckpointReader, Listed, Target, list};
-pub use export::{DcpExport, DcpExported, Export, Exported, export, export_dcp};
+pub use export::{DcpExport, DcpExported, Export, Exported, Unnamed, export, export_dcp};
 pub use folder::ModelFolder;
 pub use header::{Place, TensorFile};
 

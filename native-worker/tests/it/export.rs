@@ -85,7 +85,7 @@ fn what_can_not_be_exported_is_refused() {
     refused(&["--format", "dcp", "--dtype", "bf16"], 2, "keeps the types that the checkpoint has");
     refused(&["--format", "torch_dist"], 2, "Megatron Bridge imports and saves as torch_dist");
     refused(&["--format", "pickle"], 2, "say hf or dcp");
-    refused(&[], 3, "has no config.json");
+    refused(&[], 1, "has no config.json");
     shop.write("dcp/theirs", "");
     refused(&["--format", "dcp"], 3, "dcp is there already; name another folder");
     std::fs::remove_dir_all(shop.path("dcp")).expect("a folder");

@@ -32,12 +32,9 @@ pub struct Preset {
     /// Rows, and columns, that share a scale, where its weights are published in 8 bits (`weight_block_size`).
     #[serde(default)]
     pub fp8_block: Option<u64>,
-    /// Hugging Face config.json fields.
+    /// Hugging Face config.json fields; a record without them has no model.
     #[serde(default)]
     pub hf_config: Option<Map<String, Value>>,
-    /// Or the architecture itself.
-    #[serde(default)]
-    pub architecture: Option<Architecture>,
     #[serde(skip)]
     model: OnceLock<Option<Checked>>,
 }
@@ -49,14 +46,9 @@ impl Preset {
     /// Its model, which a search asks for thousands of times: it is read and checked once.
     pub fn model(&self) -> Option<&Checked> {
         let read = || {
-            let architecture = match &self.hf_config {
-                Some(config) => import_hf(config).architecture,
-                None => self.architecture.clone(),
-            };
-            architecture.map(|architecture| {
-                let wrong = check_model(&architecture);
-                (architecture, wrong)
-            })
+            let architecture = import_hf(self.hf_config.as_ref()?).architecture?;
+            let wrong = check_model(&architecture);
+            Some((architecture, wrong))
         };
         self.model.get_or_init(read).as_ref()
     }
@@ -104,12 +96,9 @@ mod tests {
         let entries: Vec<Value> = serde_json::from_str(include_str!("catalogue.json")).unwrap();
         assert_eq!(presets().len(), entries.len());
         for preset in presets() {
-            if let Some(config) = &preset.hf_config {
-                let imported = import_hf(config);
-                assert!(imported.architecture.is_some(), "{}: {:?}", preset.id, imported.findings);
-            } else {
-                assert!(preset.architecture.is_some(), "{}", preset.id);
-            }
+            // What is trained of it is saved by the names that go with this file.
+            let imported = import_hf(preset.hf_config.as_ref().expect("a config.json"));
+            assert!(imported.architecture.is_some(), "{}: {:?}", preset.id, imported.findings);
         }
     }
 
@@ -185,7 +174,7 @@ mod tests {
                 told += 1;
             }
         }
-        assert_eq!(told, 5);
+        assert_eq!(told, 6);
     }
 
     #[test]

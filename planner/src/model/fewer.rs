@@ -24,13 +24,12 @@ pub(crate) fn with_layers(model: &mut Architecture, layers: u64, most: u64) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::super::{import_hf, presets};
+    use super::super::presets;
     use super::*;
 
     fn preset(id: &str) -> Architecture {
         let preset = presets().iter().find(|preset| preset.id == id).unwrap();
-        let own = preset.architecture.clone();
-        own.or_else(|| import_hf(preset.hf_config.as_ref()?).architecture).unwrap()
+        preset.model().unwrap().0.clone()
     }
 
     #[test]

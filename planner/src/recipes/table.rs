@@ -258,7 +258,7 @@ fn named(precision: &str) -> &'static str {
 mod tests {
     use super::read;
     use crate::data::{File, text};
-    use crate::model::{import_hf, presets};
+    use crate::model::presets;
 
     #[test]
     fn sizes_are_those_of_the_catalogue() {
@@ -268,10 +268,7 @@ mod tests {
         let of_nemo = lines(File::Nemo).filter(|line| known(line.model.preset));
         for line in lines(File::Releases).chain(lines(File::Automodel)).chain(of_nemo) {
             let preset = presets().iter().find(|preset| preset.id == line.model.preset).unwrap();
-            let model = match &preset.hf_config {
-                Some(config) => import_hf(config).architecture.unwrap(),
-                None => preset.architecture.clone().unwrap(),
-            };
+            let (model, _) = preset.model().unwrap();
             let experts = model.moe.as_ref().map_or(0, |moe| moe.experts);
             assert_eq!(line.model.sizes, [model.num_layers, model.hidden_size, experts], "{}", preset.id);
         }

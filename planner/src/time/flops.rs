@@ -203,14 +203,11 @@ pub(super) fn recomputed_layers(plan: &Plan) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{import_hf, presets};
+    use crate::model::presets;
 
     fn preset(id: &str) -> Architecture {
         let preset = presets().iter().find(|preset| preset.id == id).unwrap();
-        match &preset.hf_config {
-            Some(config) => import_hf(config).architecture.unwrap(),
-            None => preset.architecture.clone().unwrap(),
-        }
+        preset.model().unwrap().0.clone()
     }
 
     /// GFLOP of a token (TFLOP/s per tokens/s of published tables), and how far those are rounded.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use planner::model::{Architecture, import_hf, presets};
+use planner::model::{Architecture, presets};
 
 pub(crate) struct Row(Map<String, Value>);
 
@@ -117,8 +117,5 @@ pub(crate) fn preset(name: &str) -> Option<Architecture> {
         .iter()
         .filter(|preset| wanted.contains(&plain(&preset.id)))
         .max_by_key(|preset| preset.id.len())?;
-    match &found.hf_config {
-        Some(config) => import_hf(config).architecture,
-        None => found.architecture.clone(),
-    }
+    found.model().map(|(architecture, _)| architecture.clone())
 }

@@ -1,18 +1,17 @@
 //! What mixers do beside their matrices goes with their parameters.
 
 use crate::model::params::layer_parameters;
-use crate::model::{Attention, LayerKind, MixerRef, Parameter, import_hf, presets};
+use crate::model::{Attention, LayerKind, MixerRef, Parameter, presets};
 
 #[test]
 fn cores_and_scans_are_as_wide_as_their_parameters() {
     let (mut cores, mut convolutions) = (0, 0);
     for preset in presets() {
-        let imported = preset.hf_config.as_ref().and_then(|config| import_hf(config).architecture);
-        let model = imported.or_else(|| preset.architecture.clone()).unwrap();
+        let (model, _) = preset.model().unwrap();
         for (kind, _) in model.layer_kinds() {
             let LayerKind { mixer: number, .. } = kind;
             let Some(mixer) = model.mixer(kind) else { continue };
-            let parameters = layer_parameters(&model, kind);
+            let parameters = layer_parameters(model, kind);
             let elements = |part: &str| {
                 let name = format!("layers.{{layer}}.{part}.weight");
                 parameters.iter().find(|parameter| parameter.name == name).map(Parameter::elements)

@@ -42,7 +42,7 @@ fn groups_are_scored_as_the_models_code_does() {
 }
 
 fn tiny() -> Architecture {
-    presets().iter().find(|preset| preset.id == "tiny-moe").unwrap().architecture.clone().unwrap()
+    presets().iter().find(|preset| preset.id == "tiny-moe").unwrap().model().unwrap().0.clone()
 }
 
 #[track_caller]
