@@ -31,6 +31,9 @@ pub struct Serve {
     /// Folder of a built page, served instead of the one in this program
     #[arg(long, value_name = "DIR", env = "SHARDPLAN_PAGE", hide_env_values = true)]
     page: Option<PathBuf>,
+    /// Serve no /metrics, which whoever reaches the hub may read without a token
+    #[arg(long)]
+    no_metrics: bool,
     /// A file that says what is still being built or installed for runs, and goes when it is there: `cargo xtask run` writes it
     #[arg(long, value_name = "FILE", hide = true)]
     preparing: Option<PathBuf>,
@@ -70,6 +73,7 @@ impl Serve {
             torch_python: self.torch,
             page: self.page,
             preparing: self.preparing,
+            metrics: !self.no_metrics,
             json,
             log: self.log,
         })?;

@@ -51,6 +51,8 @@ pub struct Settings {
     pub page: Option<PathBuf>,
     /// The file that says what is still being built or installed, while something is.
     pub preparing: Option<PathBuf>,
+    /// Whether there is a page of metrics, which asks for no token.
+    pub metrics: bool,
     /// Whether the URL is printed as JSON.
     pub json: bool,
     /// What is told on standard error, and what is too fine for that.

@@ -63,6 +63,9 @@ async fn check_host(State(hub): State<Arc<Hub>>, request: Request, next: Next) -
 }
 
 async fn get_metrics(State(hub): State<Arc<Hub>>) -> Response {
+    if !hub.settings.metrics {
+        return StatusCode::NOT_FOUND.into_response();
+    }
     let text = tokio::task::spawn_blocking(move || metrics::render(&hub)).await;
     match text {
         Ok(text) => {

@@ -137,6 +137,15 @@ fn the_page_and_its_headers() {
     assert!(packed.contains("content-encoding: gzip"), "{packed}");
 }
 
+#[test]
+fn metrics_are_not_served_where_they_are_not_wanted() {
+    let shop = Workshop::new();
+    let hub = Hub::start_with(&shop, &["--no-metrics"], "finish completed");
+    let host = format!("Host: 127.0.0.1:{}\r\n", hub.port);
+    assert!(hub.get("/metrics", &host).starts_with("HTTP/1.1 404"));
+    assert!(hub.get("/healthz", &host).ends_with("ok\n"));
+}
+
 /// Whether this machine has IPv6, without which there is no other loopback to stand at.
 fn has_ipv6() -> bool {
     std::net::TcpListener::bind("[::1]:0").is_ok()
