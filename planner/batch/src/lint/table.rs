@@ -33,7 +33,7 @@ const RULES: &[Rule] = &[
         Severity::Error,
         "Slurm refuses scripts over max_script_size (4 MiB unless the site says otherwise)",
     ),
-    rule("empty-script", Severity::Error, "sbatch refuses a script without a command"),
+    rule("empty-script", Severity::Error, "sbatch refuses a script of white space alone"),
     rule("no-shebang", Severity::Error, "sbatch wants to know the interpreter from the first line"),
     rule(
         "dos-line-endings",

@@ -83,6 +83,18 @@ fn every_rule_is_documented_and_its_examples_hold() {
     }
 }
 
+/// sbatch takes a script whose first line is all that it has, and refuses white space.
+#[test]
+fn an_interpreter_alone_is_a_script() {
+    for text in ["#!/bin/bash\n", "#!/bin/bash", "#!/bin/bash\n#SBATCH --nodes=1\n"] {
+        check(text, &[]);
+    }
+    for text in ["", "\n\n", "   \n"] {
+        check(text, &["empty-script"]);
+    }
+    assert!(table::find("empty-script").unwrap().why.contains("white space"));
+}
+
 #[test]
 fn the_document_says_why() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lint.md");
