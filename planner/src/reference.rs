@@ -46,8 +46,18 @@ fn filled(runtime: Runtime) -> Value {
     plan.map(|file| value_of(&file)).unwrap_or_default()
 }
 
+/// Fields without which a plan file is refused, by the object that they are in.
+const REQUIRED: [(&str, &[&str]); 2] = [("", &["version", "model", "cluster"]), ("cluster", &["gpu"])];
+
 /// What holds where nothing is said, by runtime where these differ.
 fn usual(path: &str, filled: &mut [(Runtime, Value)]) -> String {
+    let (above, name) = path.rsplit_once('.').unwrap_or(("", path));
+    if REQUIRED.iter().any(|(object, names)| *object == above && names.contains(&name)) {
+        return "must be said".to_owned();
+    }
+    if ["model.preset", "model.hf_config", "model.hf_config_path", "model.architecture"].contains(&path) {
+        return "one of the model's first four must be said".to_owned();
+    }
     let mut values: Vec<(String, Vec<&str>)> = Vec::new();
     for (runtime, file) in filled {
         let value = place_of(file, path).cloned().unwrap_or_default();
@@ -171,9 +181,9 @@ pub fn json_schema() -> Value {
     let mut schema = object_schema("");
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "Plan file of Shardplan, version 1".into();
-    schema["required"] = json!(["version", "model", "cluster"]);
+    schema["required"] = json!(REQUIRED[0].1);
     schema["properties"]["$schema"] = json!({"type": "string"});
-    schema["properties"]["cluster"]["required"] = json!(["gpu"]);
+    schema["properties"][REQUIRED[1].0]["required"] = json!(REQUIRED[1].1);
     // What must be there is not null.
     schema["properties"]["version"] = json!({"const": VERSION});
     schema["properties"]["cluster"]["properties"]["gpu"]["type"] = "string".into();

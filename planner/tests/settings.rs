@@ -109,6 +109,29 @@ fn the_reference_of_settings_is_what_the_rows_say() {
 }
 
 #[test]
+fn what_must_be_said_is_missed() {
+    let good = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}});
+    let refused = |wrong: &Value| match parse_plan(&wrong.to_string()) {
+        Err(_) => true,
+        Ok(file) => Plan::resolve(&file).plan.is_none(),
+    };
+    assert!(!refused(&good));
+    let document = planner::reference::settings_reference();
+    let row = |name: &str| {
+        let begin = format!("| `{name}` |");
+        document.lines().find(|line| line.starts_with(&begin)).expect("a row").to_owned()
+    };
+    for (object, name) in [("", "version"), ("cluster", "gpu"), ("model", "preset")] {
+        let mut wrong = good.clone();
+        let fields = if object.is_empty() { &mut wrong } else { &mut wrong[object] };
+        fields.as_object_mut().expect("an object").remove(name);
+        assert!(refused(&wrong), "{wrong}");
+        assert!(row(name).contains("must be said"), "{}", row(name));
+    }
+    assert_eq!(document.matches("must be said |").count(), 2 + 4);
+}
+
+#[test]
 fn what_a_row_says_is_usual_holds_where_nothing_is_said() {
     let schema = json_schema();
     for runtime in Runtime::ALL {
