@@ -2,9 +2,10 @@
 
 use std::fmt::{Display, Write};
 
+use planner::units::counted;
+
 use super::places::Column;
 use super::scene::Drawn;
-use crate::format;
 use crate::kit::Sheet;
 
 /// Side of a cell in the picture, and the step from one to the next.
@@ -47,7 +48,7 @@ pub fn to_svg(drawn: &Drawn, axis: &str) -> String {
     let (width, height) = (GAP + across * wide, GAP + nodes.div_ceil(across) * (STEP + GAP));
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\">\n<title>{} by {axis}</title>\n",
-        format::counted(drawn.ranks, "rank")
+        counted(drawn.ranks, "rank")
     );
     let last = column.map_or(1, |column| column.count).saturating_sub(1).max(1);
     for (value, path) in paths {
