@@ -41,6 +41,19 @@ fn long_and_deep_scripts() {
     }
 }
 
+/// Rules ask for a command's program at each of its words.
+#[test]
+fn the_words_of_a_command_are_gone_through_once_for_its_program() {
+    let searches = |words: usize| {
+        let sets: String = (0..words).map(|word| format!("A{word}=$X ")).collect();
+        let before = facts::counted::SEARCHES.get();
+        lint(format!("#!/bin/bash\nenv {sets}srun python x.py $HF_TOKEN\n").as_bytes());
+        facts::counted::SEARCHES.get() - before
+    };
+    assert!(searches(10) > 0);
+    assert_eq!(searches(10), searches(1000));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 

@@ -45,6 +45,8 @@ pub(super) struct Place {
 pub(super) struct Call {
     /// Its words.
     pub fields: Vec<Field>,
+    /// The program among them ([`program_of`]): rules ask for it at each word.
+    pub program: usize,
     /// Variables that are set for it alone; of a command without words, those that it sets.
     pub assigns: Vec<(String, Field)>,
     /// Its redirections.
@@ -110,32 +112,45 @@ pub(super) fn is_remote(name: &str) -> bool {
     )
 }
 
-impl Call {
-    /// The index of the program among the words, behind `env`, `exec` and the like.
-    pub(super) fn program(&self) -> usize {
-        let mut index = 0;
-        while let Some(field) = self.fields.get(index).filter(|field| is_wrapper(field.base())) {
-            let takes_duration = field.base() == "timeout";
-            index += 1;
-            while let Some(next) = self.fields.get(index) {
-                let text = next.text.beginning();
-                let is_option = text.starts_with('-');
-                let assigns = text.split_once('=').is_some_and(|(name, _)| {
-                    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-                });
-                if !is_option && !assigns {
-                    break;
-                }
-                index += 1;
+/// The index of the program among words, behind `env`, `exec` and the like.
+pub(super) fn program_of(words: &[Field]) -> usize {
+    #[cfg(test)]
+    counted::SEARCHES.set(counted::SEARCHES.get() + 1);
+    let mut index = 0;
+    while let Some(field) = words.get(index).filter(|field| is_wrapper(field.base())) {
+        let takes_duration = field.base() == "timeout";
+        index += 1;
+        while let Some(next) = words.get(index) {
+            let text = next.text.beginning();
+            let is_option = text.starts_with('-');
+            let assigns = text.split_once('=').is_some_and(|(name, _)| {
+                !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            });
+            if !is_option && !assigns {
+                break;
             }
-            index += usize::from(takes_duration);
+            index += 1;
         }
-        index
+        index += usize::from(takes_duration);
     }
+    index
+}
 
+/// What a test counts.
+#[cfg(test)]
+pub(super) mod counted {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// How often words were gone through for their program.
+        pub(in super::super) static SEARCHES: Cell<usize> = const { Cell::new(0) };
+    }
+}
+
+impl Call {
     /// The last part of the program's path; empty where it is not known.
     pub(super) fn name(&self) -> &str {
-        self.fields.get(self.program()).map_or("", Field::base)
+        self.fields.get(self.program).map_or("", Field::base)
     }
 
     /// Whether it starts a step.
@@ -150,7 +165,7 @@ impl Call {
 
     /// The words behind the program.
     pub(super) fn arguments(&self) -> &[Field] {
-        self.fields.get(self.program() + 1..).unwrap_or_default()
+        self.fields.get(self.program + 1..).unwrap_or_default()
     }
 }
 

@@ -86,7 +86,7 @@ fn from_input(context: &Context<'_>, step: &Call) -> Option<Reader<'static>> {
     let payload = context.facts.calls.iter().find(|call| {
         call.payload && call.at == step.at && context.step_of(call).is_some_and(|step| step.is_parallel())
     })?;
-    let program = payload.fields.get(payload.program())?;
+    let program = payload.fields.get(payload.program)?;
     if body_index(&payload.fields).is_some() {
         return None;
     }
@@ -115,7 +115,7 @@ fn from_file(context: &Context<'_>, writer: &Call, file: &Field) -> Option<Reade
         });
     for call in tasks {
         for (index, _) in call.fields.iter().enumerate().filter(|(_, field)| name_of(field) == path) {
-            if index == call.program() {
+            if index == call.program {
                 return Some(Reader::Document);
             }
             let before = call.fields.get(..index).unwrap_or_default().iter().rev();

@@ -239,8 +239,7 @@ fn alone(context: &Context<'_>, launcher: &Launcher, call: &Call, notes: &mut No
 /// that it knows of its own machine alone.
 fn deepspeed(context: &Context<'_>, notes: &mut Notes<'_>) {
     for call in context.facts.calls.iter().filter(|call| call.is_own() && !is_remote(call.name())) {
-        let Some(program) = call.fields.get(call.program()).filter(|field| field.base() == "deepspeed")
-        else {
+        let Some(program) = call.fields.get(call.program).filter(|field| field.base() == "deepspeed") else {
             continue;
         };
         // Options of the launcher stand before the program that it starts.

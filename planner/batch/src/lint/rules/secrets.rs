@@ -199,7 +199,7 @@ fn words(call: &super::super::facts::Call, notes: &mut Notes<'_>) {
                 continue;
             }
             let width = hole.name.len() as u32 + 1;
-            if prints && index > call.program() {
+            if prints && index > call.program {
                 notes.note(
                     "secret-printed",
                     place,

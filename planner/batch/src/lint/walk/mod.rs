@@ -8,7 +8,7 @@ mod variables;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use super::facts::{Call, Facts, Place};
+use super::facts::{Call, Facts, Place, program_of};
 use super::job::Job;
 use super::options;
 use super::parse::parse_at_depth;
@@ -404,6 +404,7 @@ impl Walker<'_> {
             self.declare(&fields, place);
         }
         let call = Call {
+            program: program_of(&fields),
             fields,
             assigns,
             redirects,
@@ -433,7 +434,7 @@ impl Walker<'_> {
         if index >= MOST_CALLS {
             return;
         }
-        let program = call.program();
+        let program = call.program;
         let is_step = call.fields.get(program).is_some_and(|field| field.base() == "srun");
         let place = call.place;
         let on_task = call.on_task;
@@ -442,6 +443,7 @@ impl Walker<'_> {
             let (given, taken) = options::read(words);
             let rest: Vec<Field> = words.get(taken..).unwrap_or_default().to_vec();
             let payload = Call {
+                program: program_of(&rest),
                 fields: rest,
                 step: Some(index),
                 on_task: false,
