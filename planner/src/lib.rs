@@ -41,6 +41,7 @@ pub mod run;
 pub mod runtime;
 pub mod schedule;
 pub mod search;
+pub mod secrets;
 pub mod settings;
 pub mod shard;
 pub mod software;

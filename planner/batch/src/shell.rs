@@ -3,9 +3,7 @@
 
 mod secrets;
 
-pub(crate) use secrets::{
-    gives_secret, is_secret, is_secret_option, may_be_secret, may_follow, passwords, with_secrets,
-};
+pub(crate) use secrets::{gives_secret, is_secret, is_secret_option, may_be_secret, passwords, with_secrets};
 
 /// Whether Slurm reads `value` as it stands: it knows neither quotes nor escapes, and a line break would start
 /// another directive.

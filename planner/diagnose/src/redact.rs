@@ -1,30 +1,9 @@
 //! Text that may be shown: bounded, without control characters, without secrets.
 
+use planner::secrets::{SHAPES, Shape, names_secret};
+
 /// Longest text of one line of evidence, in characters.
 const LONGEST: usize = 320;
-
-/// Beginnings of values that are secrets wherever they stand.
-const TOKENS: [&str; 15] = [
-    "hf_",
-    "ghp_",
-    "gho_",
-    "ghs_",
-    "github_pat_",
-    "glpat-",
-    "sk-",
-    "nvapi-",
-    "AKIA",
-    "ASIA",
-    "xoxb-",
-    "xoxp-",
-    "eyJ",
-    "npm_",
-    "pypi-",
-];
-
-/// Endings of names whose value is a secret.
-const NAMES: [&str; 8] =
-    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "CREDENTIAL", "ACCESS_KEY"];
 
 /// What stands for a secret.
 const GONE: &str = "[redacted]";
@@ -104,10 +83,10 @@ fn safe_word(word: &str) -> (String, bool) {
         return (format!("{scheme}://{GONE}{}", &rest[login.len()..]), false);
     }
     let value = word.rsplit(['=', '/']).next().unwrap_or(word);
-    for token in TOKENS {
-        if let Some(place) = value.find(token)
+    for shape in &SHAPES {
+        if let Some(place) = value.find(shape.prefix)
             && (place == 0 || !value.as_bytes()[place - 1].is_ascii_alphanumeric())
-            && is_random(&value[place + token.len()..])
+            && is_token(shape, &value[place + shape.prefix.len()..])
         {
             let before = word.len() - value.len() + place;
             return (format!("{}{GONE}", &word[..before]), false);
@@ -120,20 +99,22 @@ fn safe_word(word: &str) -> (String, bool) {
     (word.to_owned(), false)
 }
 
+/// Whether what stands behind a name is a secret. Behind the bare word, logs have keys of dictionaries: "missing key: lm_head.weight".
 fn is_secret_name(name: &str) -> bool {
-    let upper = name.trim_matches(['"', '\'', '-', '$', '{', '}']).to_ascii_uppercase().replace('-', "_");
-    upper == "AUTHORIZATION" || NAMES.iter().any(|ending| upper.ends_with(ending))
+    let bare = name.trim_matches(|character: char| !character.is_ascii_alphanumeric());
+    bare.eq_ignore_ascii_case("authorization") || (names_secret(bare) && !bare.eq_ignore_ascii_case("key"))
 }
 
-/// Whether this can be the rest of a token: a run of letters and digits that is longer than words are.
-fn is_random(rest: &str) -> bool {
-    let end = rest.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(byte)).count();
-    rest[..end].split(['_', '-', '.']).any(|run| run.len() >= 14)
+/// Whether this can be the rest of a token: it goes on as one, or has a run of letters and digits that is longer than words are.
+fn is_token(shape: &Shape, rest: &str) -> bool {
+    let is_of_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
+    let token = &rest[..rest.bytes().take_while(is_of_token).count()];
+    shape.is_whole(token) || token.split(['_', '-', '.']).any(|run| run.len() >= 14)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{SHAPES, shown};
 
     #[test]
     fn secrets_are_gone() {
@@ -147,6 +128,11 @@ mod tests {
             "https://me:x@abcdefghijklmnopqrst@host/x",
             "WANDB_API_KEY: abcdefghijklmnopqrst",
             "git clone https://x/ghp_abcdefghijklmnopqrst",
+            "SSH_KEY=abcdefghijklmnopqrst",
+            "export PRIVATE_KEY=abcdefghijklmnopqrst",
+            "{'WANDB_KEY': 'abcdefghijklmnopqrst'}",
+            "SECRET_KEY: abcdefghijklmnopqrst",
+            "ENCRYPTION_KEY=abcdefghijklmnopqrst",
         ] {
             let text = shown(line);
             assert!(!text.contains("abcdefghijklmnopqrst"), "{text}");
@@ -154,9 +140,25 @@ mod tests {
         }
     }
 
+    /// As `lint` finds all of them and `script` refuses them (`batch: lint::rules::secrets`).
+    #[test]
+    fn tokens_of_every_shape_are_gone() {
+        for shape in &SHAPES {
+            let token = shape.example();
+            for line in
+                [token.clone(), format!("value {token}"), format!("FOO=\"{token}\""), format!("a/{token}")]
+            {
+                let text = shown(&line);
+                assert!(!text.contains(&token[shape.prefix.len()..]), "{line}: {text}");
+            }
+        }
+    }
+
     #[test]
     fn the_rest_stays() {
         for line in [
+            "Missing key: lm_head.weight",
+            "KeyError: 'optimizer.key'",
             "ValueError: x=3",
             "task-1 failed",
             "sk-1",

@@ -1,34 +1,20 @@
-//! What is a secret: by the name that it has, by how it begins, or by its place in a URL.
+//! What is a secret in a script: by its name or how it begins (`planner::secrets`), as drawn by chance, or by its place in a URL.
 
 use std::ops::Range;
 
-/// Words that names of secrets have, wherever they stand in the name.
-const SECRET_WORDS: [&str; 5] = ["SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "APIKEY"];
-/// Words that end names of secrets. In front of others they are about something else: a type of tokens, an id of keys.
-const LAST_WORDS: [&str; 2] = ["KEY", "TOKEN"];
+use planner::secrets::{self, SHAPES, begins_as_token, is_secret_word, may_name_secret};
+
 /// What makes a key or a token somebody's, rather than a field's or a tokenizer's.
 const OWNERS: [&str; 6] = ["API", "ACCESS", "AUTH", "PRIVATE", "HF", "WANDB"];
-/// How tokens of services that training scripts talk to begin.
-const SECRET_PREFIXES: [&str; 7] = ["hf_", "nvapi-", "ghp_", "github_pat_", "sk-", "AKIA", "glpat-"];
-
 /// Whether a variable or an option holds a secret: by its name, by how its value begins, or by a password in a URL. A
 /// variable that names a file holds none by its name.
 pub(crate) fn is_secret(name: &str, value: &str) -> bool {
     names_secret(name, value) || begins_as_token(value) || has_password(value)
 }
 
+/// Whether the name says so. What names a file, or has one as its value, holds none.
 fn names_secret(name: &str, value: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    let parts = || name.split(|character: char| !character.is_ascii_alphanumeric());
-    let mut named = parts().filter(|part| !part.bytes().all(|byte| byte.is_ascii_digit()));
-    let last = named.next_back().unwrap_or_default();
-    if matches!(last, "FILE" | "PATH" | "DIR") || value.ends_with(".pem") {
-        return false;
-    }
-    let half = |part: &str| LAST_WORDS.iter().any(|word| part.ends_with(word));
-    parts().any(|part| SECRET_WORDS.iter().any(|word| part.ends_with(word)))
-        || LAST_WORDS.contains(&last)
-        || (parts().any(half) && is_drawn(value))
+    !value.ends_with(".pem") && (secrets::names_secret(name) || (may_name_secret(name) && is_drawn(value)))
 }
 
 /// Whether an option of any program gives a secret away. Many have keys of records and tokens of vocabularies as values,
@@ -37,7 +23,7 @@ pub(crate) fn is_secret_option(name: &str, value: &str) -> bool {
     let upper = name.to_ascii_uppercase();
     let is_owned = upper
         .split(|character: char| !character.is_ascii_alphanumeric())
-        .any(|part| OWNERS.contains(&part) || SECRET_WORDS.iter().any(|word| part.ends_with(word)));
+        .any(|part| OWNERS.contains(&part) || is_secret_word(part));
     is_secret(name, value) && (is_owned || is_drawn(value))
 }
 
@@ -63,19 +49,7 @@ pub(crate) fn may_be_secret(name: &str, value: &str) -> bool {
     let parts =
         || value.split(|character: char| !character.is_ascii_alphanumeric() && !"_-".contains(character));
     is_secret(name, value)
-        || parts()
-            .any(|part| SECRET_PREFIXES.iter().any(|prefix| part.starts_with(prefix)) || by_chance(part))
-}
-
-fn begins_as_token(value: &str) -> bool {
-    let rest = |prefix: &str| value.strip_prefix(prefix).filter(|rest| rest.len() >= 12);
-    SECRET_PREFIXES.iter().any(|prefix| rest(prefix).is_some_and(|rest| may_follow(prefix, rest)))
-}
-
-/// Whether a service makes tokens of this prefix and this rest: some are of one part, and names of files and recipes
-/// begin with `hf_`, too.
-pub(crate) fn may_follow(prefix: &str, rest: &str) -> bool {
-    !matches!(prefix, "hf_" | "AKIA") || rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        || parts().any(|part| SHAPES.iter().any(|shape| part.starts_with(shape.prefix)) || by_chance(part))
 }
 
 fn has_password(text: &str) -> bool {
@@ -166,6 +140,20 @@ mod tests {
             assert!(!gives_secret(harmless), "{harmless}");
         }
         assert!(takes_secret("--hf-token") && !takes_secret("--tokenizer-type"));
+    }
+
+    /// What `lint` finds in a script, no script is written with; and logs are shown without it (`diagnose: redact::tests`).
+    #[test]
+    fn tokens_of_every_shape_are_refused_and_found() {
+        for shape in &SHAPES {
+            let token = shape.example();
+            assert!(is_secret("FOO", &token) && gives_secret(&token), "{token}");
+            assert!(may_be_secret("FOO", shape.prefix), "{token}");
+            let report =
+                crate::lint::lint(format!("#!/bin/bash\n# {token}\nexport FOO={token}\n").as_bytes());
+            let found = report.findings.iter().filter(|finding| finding.rule == "secret-value").count();
+            assert_eq!(found, 2, "{token}");
+        }
     }
 
     #[test]

@@ -4,21 +4,9 @@ use super::super::notes::Notes;
 use super::super::text::{HoleKind, Text};
 use super::super::walk::Field;
 use super::{Context, clip};
-use crate::shell::{is_secret, is_secret_option, is_variable, may_follow, passwords};
+use planner::secrets::tokens;
 
-/// How tokens begin, how many characters follow at least, and whose they are.
-const SHAPES: &[(&str, usize, &str)] = &[
-    ("hf_", 20, "Hugging Face"),
-    ("ghp_", 30, "GitHub"),
-    ("gho_", 30, "GitHub"),
-    ("ghs_", 30, "GitHub"),
-    ("github_pat_", 30, "GitHub"),
-    ("glpat-", 16, "GitLab"),
-    ("nvapi-", 30, "NVIDIA"),
-    ("sk-", 30, "OpenAI or the like"),
-    ("xoxb-", 20, "Slack"),
-    ("AKIA", 16, "AWS"),
-];
+use crate::shell::{is_secret, is_secret_option, is_variable, passwords};
 
 const FIX: &str =
     "export it in the shell that submits, and test it in the script: : \"${NAME:?must be exported}\"";
@@ -116,42 +104,22 @@ fn logins(source: &str, notes: &mut Notes<'_>) {
 
 /// Tokens that are known by their look, wherever they stand.
 fn shapes(source: &str, notes: &mut Notes<'_>) {
-    let bytes = source.as_bytes();
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let mut at = 0;
-    while at < bytes.len() {
-        if !is_part(bytes[at]) {
-            at += 1;
+    for (place, shape) in tokens(source) {
+        let (start, end) = (place.start as u32, place.end as u32);
+        if is_placeholder(&source[place]) || notes.is_hidden(start) {
             continue;
         }
-        let start = at;
-        while at < bytes.len() && is_part(bytes[at]) {
-            at += 1;
-        }
-        let word = source.get(start..at).unwrap_or_default();
-        // No known token is as long.
-        if word.len() > 300 {
-            continue;
-        }
-        for (prefix, least, whose) in SHAPES {
-            let Some(rest) = word.strip_prefix(prefix) else { continue };
-            let digits = rest.bytes().filter(u8::is_ascii_digit).count();
-            let letters = rest.bytes().filter(u8::is_ascii_alphabetic).count();
-            if rest.len() >= *least
-                && may_follow(prefix, rest)
-                && digits > 0
-                && letters > 0
-                && !rest.contains("--")
-                && !is_placeholder(rest)
-            {
-                let (start, end) = (start as u32, at as u32);
-                if notes.is_hidden(start) {
-                    continue;
-                }
-                notes.hide(start, end);
-                notes.note("secret-value", start, end, format!("this looks like a token of {whose}; revoke it there, for whoever saw the script has it"), FIX.to_owned());
-            }
-        }
+        notes.hide(start, end);
+        notes.note(
+            "secret-value",
+            start,
+            end,
+            format!(
+                "this looks like a token of {}; revoke it there, for whoever saw the script has it",
+                shape.owner
+            ),
+            FIX.to_owned(),
+        );
     }
 }
 
