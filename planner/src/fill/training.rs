@@ -224,7 +224,7 @@ pub(super) fn fill_software(
     }
     let framework = software.framework.as_deref().and_then(|text| fill_framework(fill, text, runtime));
     let named = framework.map(|(named, _)| named);
-    Software {
+    let filled = Software {
         profile: software.profile.clone(),
         torch: software.torch.clone(),
         framework: named.and_then(Named::options),
@@ -237,5 +237,15 @@ pub(super) fn fill_software(
             .cublas_workspace_bytes
             .map(|bytes| fill.checked("software.cublas_workspace_bytes", bytes)),
         expandable_segments: fill.usual("software.expandable_segments", &mut software.expandable_segments),
+    };
+    if let Some(torch) = filled.torch.as_deref()
+        && filled.torch_version().is_none()
+    {
+        let message = format!(
+            "software.torch is `{}`, which reads like no version, so nothing follows from it; write one such as 2.11.0",
+            clip(torch)
+        );
+        fill.findings.push(Finding::warning("software.torch", clip(torch), message));
     }
+    filled
 }

@@ -95,7 +95,7 @@ pub(super) fn of_megatron(plan: &Plan) -> Vec<Finding> {
         );
         assume("training.attention_backend", "auto".into(), message);
     }
-    let unsaid = plan.software.torch.is_none() && plan.software.cublas_workspace_bytes.is_none();
+    let unsaid = plan.software.torch_version().is_none() && plan.software.cublas_workspace_bytes.is_none();
     if unsaid && plan.cluster.gpu.generation == Generation::Blackwell {
         let message = format!(
             "each of two cuBLAS workspaces is taken as {} bytes, the default on Blackwell before torch 2.12; later it is 32 MiB, so say the version or CUBLAS_WORKSPACE_CONFIG's size",

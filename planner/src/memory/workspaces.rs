@@ -27,11 +27,7 @@ pub(super) fn cublas_workspace(plan: &Plan) -> u64 {
     if let Some(bytes) = plan.software.cublas_workspace_bytes {
         return bytes;
     }
-    let newer = || {
-        let version = plan.software.torch.as_deref().unwrap_or_default();
-        let mut numbers = version.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= BLACKWELL_AS_HOPPER
-    };
+    let newer = || plan.software.torch_version().is_some_and(|version| version >= BLACKWELL_AS_HOPPER);
     match plan.cluster.gpu.generation {
         Generation::Hopper => CUBLAS_HOPPER,
         Generation::Blackwell if newer() => CUBLAS_HOPPER,
@@ -57,4 +53,37 @@ pub(super) fn workspaces(plan: &Plan) -> u64 {
         + if grouped { GROUPED_STREAMS } else { 0 }
         + if training.overlap.tp { OVERLAP_STREAMS } else { 0 };
     HANDLES * cublas_workspace(plan) + streams * te
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Severity;
+
+    #[test]
+    fn torch_takes_hoppers_workspace_on_blackwell_from_2_12_on() {
+        for (gpu, torch, expected, warns) in [
+            ("b200", r#""2.11.0""#, CUBLAS_OTHER, false),
+            ("b200", r#""2.12.0""#, CUBLAS_HOPPER, false),
+            // Candidates and nightly builds, too.
+            ("b200", r#""2.12rc1""#, CUBLAS_HOPPER, false),
+            ("b200", r#""2.12a0+git1234567""#, CUBLAS_HOPPER, false),
+            ("b200", r#""2.9.1+cu130""#, CUBLAS_OTHER, false),
+            ("b200", "null", CUBLAS_OTHER, false),
+            ("b200", r#""nonsense""#, CUBLAS_OTHER, true),
+            ("h100-sxm", r#""2.11.0""#, CUBLAS_HOPPER, false),
+            ("a100-sxm-80gb", r#""2.12.0""#, CUBLAS_OTHER, false),
+        ] {
+            let text = format!(
+                r#"{{"version":1,"model":{{"preset":"llama-3-8b"}},"cluster":{{"gpu":"{gpu}"}},"software":{{"torch":{torch}}}}}"#
+            );
+            let resolved = Plan::resolve(&crate::parse_plan(&text).unwrap());
+            let warned = resolved
+                .findings
+                .iter()
+                .any(|finding| finding.field == "software.torch" && finding.severity == Severity::Warning);
+            assert_eq!(warned, warns, "{gpu} {torch}: {:?}", resolved.findings);
+            assert_eq!(cublas_workspace(&resolved.plan.unwrap()), expected, "{gpu} {torch}");
+        }
+    }
 }
