@@ -142,6 +142,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_plan_says_of_restarts_and_saves_counts() {
+        let of = |said: &str| {
+            let text = format!(
+                r#"{{"version":1,"model":{{"preset":"llama-3-8b"}},"cluster":{{"gpu":"h100-sxm","nodes":64,"gpu_mtbf_hours":20000{said}}}}}"#
+            );
+            goodput(&Plan::resolve(&crate::parse_plan(&text).unwrap()).plan.unwrap()).unwrap()
+        };
+        let restart = |seconds: u32| of(&format!(r#","restart_s":{seconds}"#)).share;
+        assert!(restart(60) > restart(600) && restart(600) > restart(6000));
+        assert_eq!(of("").share, restart(RESTART_SECONDS as u32));
+        let best = of("");
+        for factor in [0.2, 5.0] {
+            let seconds = best.optimal_interval_s * factor;
+            let other = of(&format!(r#","checkpoint_interval_s":{seconds}"#));
+            assert_eq!(other.checkpoint_interval_s, rounded(seconds));
+            assert!(other.share < best.share, "{factor}: {} {}", other.share, best.share);
+        }
+    }
+
+    #[test]
     fn training_waits_for_the_copy_alone_where_the_worker_saves() {
         let of = |runtime: &str, distributed: bool| {
             let text = format!(

@@ -402,6 +402,18 @@ mod tests {
     }
 
     #[test]
+    fn an_oversubscribed_network_makes_steps_longer() {
+        let step = |oversubscription: f64| {
+            let file = json!({"version": 1, "model": {"preset": "llama-3-70b"}, "layout": {"tp": 8, "pp": 2},
+                "cluster": {"gpu": "h100-sxm", "nodes": 8, "oversubscription": oversubscription},
+                "training": {"global_batch_size": 64, "overlap": {"grad_reduce": false, "param_gather": false}}});
+            estimate(&parse_plan(&file.to_string()).unwrap()).time.unwrap().step_seconds
+        };
+        let steps = [1.0, 2.0, 4.0, 16.0].map(step);
+        assert!(steps.is_sorted_by(|less, more| less < more), "{steps:?}");
+    }
+
+    #[test]
     fn what_is_assumed_is_said_and_widens_the_range() {
         let known = found("h100-sxm", json!({}), None, json!({}));
         assert!(known.1.is_empty(), "{:?}", known.1);

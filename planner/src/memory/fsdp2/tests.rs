@@ -57,6 +57,22 @@ fn an_interleaved_schedule_reduces_chunk_by_chunk() {
 }
 
 #[test]
+fn logits_that_wait_or_are_held_have_the_output_type() {
+    let of = |dtype: &str, keeps: bool| {
+        let plan = plan(|plan| {
+            plan["layout"]["fsdp"] = json!({"output_dtype": dtype, "keeps_logits": keeps});
+        });
+        let last = moments(&LayerTerms::new(&plan), 1).into_iter().filter(|moment| moment.phase == "head");
+        last.map(|moment| moment.total()).reduce(f64::max).unwrap()
+    };
+    // Of both micro batches until the end of the step, by the pipeline, and of one through its backward, by the loop.
+    let logits = 1024.0 * 4096.0;
+    assert_eq!(of("fp32", false) - of("bf16", false), 2.0 * 2.0 * logits);
+    assert_eq!(of("bf16", true) - of("bf16", false), 2.0 * logits);
+    assert_eq!(of("fp32", true) - of("fp32", false), 4.0 * logits);
+}
+
+#[test]
 fn linear_layers_are_gathered_in_8_bits() {
     let of = |gather: bool| {
         let plan = plan(|plan| {
