@@ -143,27 +143,33 @@ impl Plan {
 
     /// All process groups, in the order in which every rank creates them.
     pub fn groups(&self) -> Vec<Group> {
+        self.each_group().collect()
+    }
+
+    /// The same, of a grid a kind at a time, for who looks at each once: a large world's groups take much memory.
+    pub fn each_group(&self) -> Box<dyn Iterator<Item = Group> + '_> {
         let experts = self.model.moe.is_some();
         let facts = self.runtime.facts();
         if facts.uses_device_mesh {
-            return layout::mesh_groups(&self.layout, self.runtime, experts);
+            return Box::new(layout::mesh_groups(&self.layout, self.runtime, experts).into_iter());
         }
         let embedding = layout::embedding_group(&self.layout, &self.model);
         let megatron = facts.joins_tensor_and_context;
         let besides = Besides { experts, megatron, instances: self.instances() };
         match &self.nonuniform {
-            None => layout::groups(&self.layout, besides, &embedding),
+            None => Box::new(layout::each_group(&self.layout, besides, embedding)),
             Some(nonuniform) => {
                 // With one instance: those of several are whole groups of replicas.
                 let besides = Besides { instances: 1, ..besides };
-                nonuniform_groups(&self.layout, &nonuniform.shrunk, besides, &embedding)
+                let groups = nonuniform_groups(&self.layout, &nonuniform.shrunk, besides, &embedding);
+                Box::new(groups.into_iter())
             }
         }
     }
 
     /// The groups of one rank, in the order of creation.
     pub fn groups_of(&self, rank: u64) -> Vec<Group> {
-        self.groups().into_iter().filter(|group| group.ranks.contains(&rank)).collect()
+        self.each_group().filter(|group| group.ranks.contains(&rank)).collect()
     }
 
     /// Instances of the distributed optimizer; the worker has one.

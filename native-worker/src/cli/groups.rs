@@ -1,11 +1,12 @@
 //! `shardplan groups PLAN [--rank N]`.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::PathBuf;
 
 use planner::layout::{Group, Link, link};
 use planner::units::counted;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::numbers::whole;
@@ -41,57 +42,74 @@ impl Groups {
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let plan = resolved(&source::read(&self.plan)?)?;
         let world_size = plan.world_size();
-        let mut groups = plan.groups();
-        if let Some(rank) = self.rank {
-            if rank >= world_size {
-                return Err(Failure::usage_of(
-                    "--rank",
-                    rank,
-                    format!(
-                        "--rank {rank}: this plan has {}, 0 to {}",
-                        counted(world_size, "rank"),
-                        world_size.saturating_sub(1)
-                    ),
-                ));
-            }
-            groups.retain(|group| group.ranks.contains(&rank));
+        if let Some(rank) = self.rank.filter(|&rank| rank >= world_size) {
+            return Err(Failure::usage_of(
+                "--rank",
+                rank,
+                format!(
+                    "--rank {rank}: this plan has {}, 0 to {}",
+                    counted(world_size, "rank"),
+                    world_size.saturating_sub(1)
+                ),
+            ));
         }
-        let mut shown = groups.clone();
-        let packed = plan.packed_ranks();
-        if self.packed {
-            let numbers: HashMap<u64, u64> = packed.iter().copied().zip(0..).collect();
-            for group in &mut shown {
-                group.ranks = group.ranks.iter().filter_map(|rank| numbers.get(rank).copied()).collect();
-            }
-        }
+        let packed = if self.packed { plan.packed_ranks() } else { Vec::new() };
+        let numbers: HashMap<u64, u64> = packed.iter().copied().zip(0..).collect();
+        let is_shown = |group: &Group| self.rank.is_none_or(|rank| group.ranks.contains(&rank));
+        let shown = || plan.each_group().filter(is_shown);
         // Where a rank stands is told by its number in the whole world.
-        let crossed = |group: &Group| link(&plan.cluster, &group.ranks);
-        let both = || shown.iter().zip(&groups);
+        let crossed = |whole: &Group| link(&plan.cluster, &whole.ranks);
+        let renumbered = |whole: &Group| {
+            whole.ranks.iter().filter_map(|rank| numbers.get(rank).copied()).collect::<Vec<u64>>()
+        };
         if json {
-            let row = |(group, whole)| Crossing {
-                group,
-                link: crossed(whole),
-                of: self.packed.then_some(whole.ranks.as_slice()),
+            // As a value, whose fields stand in order.
+            let row = |mut group: Group| {
+                let link = crossed(&group);
+                let ranks = self.packed.then(|| renumbered(&group));
+                let of = ranks.map(|ranks| std::mem::replace(&mut group.ranks, ranks));
+                json!(Crossing { group: &group, link, of: of.as_deref() })
             };
-            let groups = both().map(row).collect::<Vec<_>>();
-            report::print_json(&json!({"version": planner::wire::VERSION, "groups": groups}))?;
+            let groups = Each(|| shown().map(row));
+            report::print_by(|out| {
+                serde_json::to_writer_pretty(&mut *out, &Listed { groups, version: planner::wire::VERSION })?;
+                writeln!(out)
+            })?;
         } else {
             let listed = |ranks: &[u64]| ranks.iter().map(u64::to_string).collect::<Vec<String>>().join(" ");
-            let mut rows = vec![["kind", "index", "link", "ranks"].map(str::to_owned).to_vec()];
-            rows.extend(both().map(|(group, whole)| {
-                let link = text::snake(&crossed(whole));
-                vec![text::snake(&group.kind), group.index.to_string(), link, listed(&group.ranks)]
-            }));
-            let order = if self.packed {
-                format!(
-                    "ranks of the whole world, in the order of their packed numbers: {}\n\n",
-                    listed(&packed)
-                )
-            } else {
-                String::new()
+            let row = |whole: Group| {
+                let link = text::snake(&crossed(&whole));
+                let ranks = if self.packed { listed(&renumbered(&whole)) } else { listed(&whole.ranks) };
+                vec![text::snake(&whole.kind), whole.index.to_string(), link, ranks]
             };
-            report::print(&(order + &text::table(&rows)))?;
+            let head = ["kind", "index", "link", "ranks"].map(str::to_owned).to_vec();
+            report::print_by(|out| {
+                if self.packed {
+                    let order = listed(&packed);
+                    write!(
+                        out,
+                        "ranks of the whole world, in the order of their packed numbers: {order}\n\n"
+                    )?;
+                }
+                text::write_table(out, || std::iter::once(head.clone()).chain(shown().map(row)))
+            })?;
         }
         Ok(Exit::Yes)
+    }
+}
+
+/// The answer as JSON.
+#[derive(Serialize)]
+struct Listed<G> {
+    groups: G,
+    version: u32,
+}
+
+/// A list whose elements are made as they are written: of a large world they don't fit in memory together.
+struct Each<F>(F);
+
+impl<T: Serialize, I: Iterator<Item = T>, F: Fn() -> I> Serialize for Each<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
     }
 }

@@ -113,8 +113,16 @@ impl Failure {
 /// # Errors
 /// When standard output can't be written for another reason.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    print_by(|out| out.write_all(text.as_bytes()))
+}
+
+/// Writes to standard output what `write` writes, as it comes: an answer that is too long to be made first.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_by(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> anyhow::Result<()> {
+    let mut stdout = std::io::BufWriter::new(std::io::stdout().lock());
+    match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::environment(format!("standard output can't be written: {error}")))
         }

@@ -1,5 +1,7 @@
 //! Text for people: aligned tables, units, findings.
 
+use std::io::Write;
+
 use planner::Finding;
 use planner::finding::Severity;
 pub use planner::finding::one_line;
@@ -23,37 +25,59 @@ pub fn seconds(seconds: f64) -> String {
 
 /// Rows as aligned columns: the first left, numbers right, everything else left. Ends with a newline.
 pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let is_number = |column: usize| {
-        column > 0
-            && rows.iter().skip(1).filter_map(|row| row.get(column)).all(|cell| {
-                !cell.is_empty() && cell.chars().all(|digit| digit.is_ascii_digit() || ".,-".contains(digit))
-            })
-    };
-    // Once for each column: a table may have tens of thousands of rows.
-    let are_numbers: Vec<bool> = (0..columns).map(is_number).collect();
-    let mut out = String::new();
-    for row in rows {
+    let mut out = Vec::new();
+    // Memory takes everything.
+    let _ = write_table(&mut out, || rows.iter());
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Writes rows as [`table`] has them. They are asked for twice, first for their widths, and none is kept: a table may have millions.
+///
+/// # Errors
+/// When `out` takes no more.
+pub fn write_table<R: AsRef<[String]>, I: Iterator<Item = R>>(
+    out: &mut dyn Write,
+    rows: impl Fn() -> I,
+) -> std::io::Result<()> {
+    let mut columns: Vec<Column> = Vec::new();
+    for (index, row) in rows().enumerate() {
+        let row = row.as_ref();
+        for (place, cell) in row.iter().enumerate() {
+            if place == columns.len() {
+                columns.push(Column { width: 0, are_numbers: place > 0 });
+            }
+            let column = &mut columns[place];
+            column.width = column.width.max(cell.chars().count());
+            // The first row has names of columns.
+            column.are_numbers &= index == 0 || is_number(cell);
+        }
+    }
+    for row in rows() {
+        let row = row.as_ref();
         let cells: Vec<String> = row
             .iter()
+            .zip(&columns)
             .enumerate()
-            .map(|(column, cell)| {
-                let width = widths[column];
-                match are_numbers[column] {
-                    true => format!("{cell:>width$}"),
-                    // What ends a line is not filled up: a list of all ranks may stand in one line of thousands.
-                    false if column + 1 == row.len() => cell.clone(),
-                    false => format!("{cell:<width$}"),
-                }
+            .map(|(place, (cell, &Column { width, are_numbers }))| match are_numbers {
+                true => format!("{cell:>width$}"),
+                // What ends a line is not filled up: a list of all ranks may stand in one line of thousands.
+                false if place + 1 == row.len() => cell.clone(),
+                false => format!("{cell:<width$}"),
             })
             .collect();
-        out.push_str(cells.join("  ").trim_end());
-        out.push('\n');
+        writeln!(out, "{}", cells.join("  ").trim_end())?;
     }
-    out
+    Ok(())
+}
+
+/// What is known of a column when all rows were looked at.
+struct Column {
+    width: usize,
+    are_numbers: bool,
+}
+
+fn is_number(cell: &str) -> bool {
+    !cell.is_empty() && cell.chars().all(|digit| digit.is_ascii_digit() || ".,-".contains(digit))
 }
 
 /// Findings, worst first, one a line with hints below.

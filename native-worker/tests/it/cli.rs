@@ -251,6 +251,31 @@ fn plans_from_standard_input_and_from_a_config() {
     assert_eq!(answer.json()["groups"][0]["ranks"], serde_json::json!([0, 1, 2, 3]), "{answer:?}");
 }
 
+/// Of 65,536 ranks the rows together take half a gigabyte.
+#[test]
+fn groups_of_a_large_world_are_written_as_they_are_made() {
+    let shop = Workshop::new();
+    let plan = r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 8192},
+        "training": {"global_batch_size": 65536}}"#;
+    shop.write("large.json", plan);
+    for how in ["", "--json", "--rank 5", "--packed --json"] {
+        let mut command = std::process::Command::new("bash");
+        let shardplan = env!("CARGO_BIN_EXE_shardplan");
+        let script = format!(
+            "ulimit -v 300000; {shardplan} groups large.json {how} | tail -c 40; exit ${{PIPESTATUS[0]}}"
+        );
+        let ended = command.args(["-c", &script]).current_dir(shop.path("")).output().expect("ended");
+        let answer = crate::support::Answer::of(ended);
+        assert_eq!(answer.code, Some(0), "{how}: {answer:?}");
+        let end = match how {
+            "" => "  65535  none     65535\n",
+            "--rank 5" => "  5  none     5\n",
+            _ => "\n  ],\n  \"version\": 1\n}\n",
+        };
+        assert!(answer.stdout.ends_with(end), "{how}: {answer:?}");
+    }
+}
+
 /// Bad input is code 1, with findings under --json and readable words without.
 fn refused(plan: &str, expected: &str) -> serde_json::Value {
     let shop = Workshop::new();

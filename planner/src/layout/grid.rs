@@ -283,10 +283,19 @@ impl Besides {
 /// All process groups of a world of `layout`, in the order in which every rank creates them: by kind as `GroupKind`
 /// declares, then by number. `embedding`: stages of the embedding groups.
 pub fn groups(layout: &Layout, besides: Besides, embedding: &[u64]) -> Vec<Group> {
+    each_group(layout, besides, embedding.to_vec()).collect()
+}
+
+/// The same, a kind at a time: those of a million ranks together take a gigabyte.
+pub(crate) fn each_group(
+    layout: &Layout,
+    besides: Besides,
+    embedding: Vec<u64>,
+) -> impl Iterator<Item = Group> + '_ {
     let world = layout.tp * layout.cp * layout.pp * layout.dp;
     let of_axes =
         |kind| axes(kind).map_or_else(Vec::new, |(size, axes)| Grid::of(layout, size).groups(kind, axes));
-    let of_kind = |kind| match kind {
+    let of_kind = move |kind| match kind {
         GroupKind::World => vec![Group { kind, index: 0, ranks: (0..world).collect() }],
         GroupKind::Embedding => {
             let ends = |pipeline: Group| {
@@ -301,7 +310,7 @@ pub fn groups(layout: &Layout, besides: Besides, embedding: &[u64]) -> Vec<Group
         GroupKind::EdpAcrossInstances => across_instances(kind, of_axes(GroupKind::Edp), besides.instances),
         _ => of_axes(kind),
     };
-    GroupKind::OF_GRIDS.into_iter().filter(|&kind| besides.has(kind)).flat_map(of_kind).collect()
+    GroupKind::OF_GRIDS.into_iter().filter(move |&kind| besides.has(kind)).flat_map(of_kind)
 }
 
 fn numbered(kind: GroupKind, lists: impl Iterator<Item = Vec<u64>>) -> Vec<Group> {

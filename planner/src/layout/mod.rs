@@ -104,7 +104,7 @@ mod tp_style;
 
 pub use fsdp::{FsdpSettings, Reshard, TpPlanSource};
 pub use grid::{Besides, Coordinates, Seating, Strides, coordinates, group_size, groups};
-pub(crate) use grid::{first_rank_of_stage, place_in_group};
+pub(crate) use grid::{each_group, first_rank_of_stage, place_in_group};
 pub use mesh::Mesh;
 pub(crate) use mesh::mesh_groups;
 pub use placement::{Link, Place, link, place};
