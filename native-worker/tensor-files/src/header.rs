@@ -7,11 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use planner::model::MOST_HEADER_BYTES;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
-
-/// The largest header that is read.
-const MOST_HEADER_BYTES: u64 = 256 * 1024 * 1024;
 
 /// A file, and what its header says.
 pub struct TensorFile {
