@@ -62,7 +62,7 @@ enum Beginning<'a> {
 }
 
 /// The folder of a run of this hub's.
-fn folder_of(hub: &Hub, run: &str) -> Result<RunFolder, String> {
+pub(super) fn folder_of(hub: &Hub, run: &str) -> Result<RunFolder, String> {
     RunFolder::at(&hub.settings.runs, run)
         .filter(|folder| folder.path().is_dir())
         .ok_or_else(|| format!("There is no run {run:?} in the hub's folder"))

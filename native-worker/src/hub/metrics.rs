@@ -1,13 +1,12 @@
 //! `/metrics`: what Prometheus reads. No run is named, so nothing here grows without bound.
 
 use std::fmt::Write;
-use std::sync::atomic::Ordering;
 
 use planner::run::{FIGURES, RankRecord};
 use planner::wire::{RunState, Step};
 use run_folder::{LogReader, RunFolder};
 
-use super::Hub;
+use super::{Hub, MAX_PAGES};
 
 const STATES: [(RunState, &str); 5] = [
     (RunState::Running, "running"),
@@ -39,7 +38,7 @@ pub fn render(hub: &Hub) -> String {
     gauge(
         "shardplan_connections",
         "Pages that are connected.",
-        &[(String::new(), hub.connections.load(Ordering::Relaxed) as f64)],
+        &[(String::new(), (MAX_PAGES - hub.pages.available_permits()) as f64)],
     );
     let running = runs.iter().find(|run| run.state == RunState::Running);
     if let Some(step) = running.and_then(|run| last_step(RunFolder::at(&hub.settings.runs, &run.info.id)?)) {

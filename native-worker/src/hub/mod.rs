@@ -5,7 +5,6 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use planner::wire::RunSummary;
 use tokio::sync::{Semaphore, watch};
@@ -18,6 +17,7 @@ use crate::report::{Failure, print};
 mod address;
 mod assets;
 mod control;
+mod door;
 mod follow;
 mod guard;
 mod index;
@@ -31,6 +31,9 @@ mod socket;
 pub use index::standing;
 
 use address::Address;
+
+/// Pages that may be connected at once.
+const MAX_PAGES: usize = 64;
 
 /// What `shardplan serve` was told.
 #[derive(Debug, Clone)]
@@ -67,7 +70,8 @@ pub struct Hub {
     token: String,
     assets: assets::Assets,
     runs: watch::Receiver<Arc<Vec<RunSummary>>>,
-    connections: AtomicUsize,
+    /// Of each page that has shown the token, a permit.
+    pages: Semaphore,
     problems: problems::Problems,
     /// One start at a time: each asks Python where torch is, and makes a folder.
     starting: Semaphore,
@@ -126,7 +130,7 @@ async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
         token,
         assets,
         runs,
-        connections: AtomicUsize::new(0),
+        pages: Semaphore::new(MAX_PAGES),
         problems,
         starting: Semaphore::new(1),
     });
@@ -135,7 +139,7 @@ async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
     }
     print(&if json { address.json() } else { address.text() })?;
     tokio::select! {
-        served = server::serve(bound.listeners, hub) => served.map_err(Into::into),
+        () = server::serve(bound.listeners, hub) => Ok(()),
         () = told_to_end => Ok(()),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
@@ -14,8 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, info, warn};
 
-use super::{Hub, control, follow, guard};
-use run_folder::RunFolder;
+use super::door::Stranger;
+use super::{Hub, MAX_PAGES, control, follow, guard};
 
 /// How long a page may take to send its token.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
@@ -32,32 +31,29 @@ const MAX_WATCHES: usize = 16;
 /// What is done for a page at once, its answer accepted; it is read no further until one of these is through.
 const MAX_AT_WORK: usize = 8;
 
-/// Serves one page until it goes.
-pub async fn session(socket: WebSocket, hub: Arc<Hub>) {
-    hub.connections.fetch_add(1, Ordering::Relaxed);
-    let counted = Counted(hub.clone());
+/// Serves one page until it goes. Before it has shown the token it takes the place of no page.
+pub async fn session(socket: WebSocket, hub: Arc<Hub>, stranger: Arc<Stranger>) {
     let (mut sink, mut stream) = socket.split();
-    match hello(&mut stream, &hub).await {
-        Ok(()) => {
-            debug!("a page is connected");
-            talk(sink, stream, hub).await;
-            debug!("a page is gone");
-        }
-        Err(message) => {
-            // No more than that: whoever reaches the port could fill a disk otherwise.
-            debug!("a page is refused: {message}");
-            refuse(&mut sink, close_code::POLICY, message).await;
-        }
+    let said = tokio::select! {
+        said = hello(&mut stream, &hub) => said,
+        () = stranger.must_go() => return,
+    };
+    if let Err(message) = said {
+        // No more than that: whoever reaches the port could fill a disk otherwise.
+        debug!("a page is refused: {message}");
+        return tokio::select! {
+            () = refuse(&mut sink, close_code::POLICY, message) => {}
+            () = stranger.must_go() => {}
+        };
     }
-    drop(counted);
-}
-
-struct Counted(Arc<Hub>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
+    stranger.leaves();
+    let Ok(_page) = hub.pages.try_acquire() else {
+        let message = format!("{MAX_PAGES} pages are connected, which is the most; close some");
+        return refuse(&mut sink, close_code::AGAIN, message).await;
+    };
+    debug!("a page is connected");
+    talk(sink, stream, hub.clone()).await;
+    debug!("a page is gone");
 }
 
 /// Waits for the token.
@@ -302,9 +298,9 @@ impl Page {
     }
 
     async fn watch(&mut self, run: String) {
-        let folder = RunFolder::at(&self.hub.settings.runs, &run).filter(|folder| folder.path().is_dir());
-        let Some(folder) = folder else {
-            return self.error(format!("There is no run {run:?} in the hub's folder")).await;
+        let folder = match control::folder_of(&self.hub, &run) {
+            Ok(folder) => folder,
+            Err(message) => return self.error(message).await,
         };
         if let Some(refusal) = folder.refusal() {
             return self.error(format!("Run {run} is not shown: {refusal}")).await;

@@ -327,6 +327,35 @@ async fn only_the_token_opens_the_door() {
     hub.open().await;
 }
 
+/// Whoever reaches the port can connect, and says nothing, or begins to speak to a socket. A limit of open files that many others
+/// leave the hub by default is far below what is opened here.
+#[tokio::test]
+async fn many_who_have_no_token_lock_nobody_out() {
+    let shop = Workshop::new();
+    let hub = Hub::start_with(&shop, &[], "finish completed");
+    let files = rustix::process::Rlimit { current: Some(256), maximum: Some(256) };
+    let process = rustix::process::Pid::from_child(&hub.process.0);
+    rustix::process::prlimit(Some(process), rustix::process::Resource::Nofile, files).expect("a limit");
+    let mut page = hub.open().await;
+    let (mut silent, mut greeting) = (Vec::new(), Vec::new());
+    for _ in 0..100 {
+        for _ in 0..4 {
+            silent.push(TcpStream::connect(("127.0.0.1", hub.port)).expect("connected"));
+        }
+        greeting.push(hub.connect().await);
+    }
+    let host = format!("Host: localhost:{}\r\n", hub.port);
+    assert!(hub.get("/healthz", &host).starts_with("HTTP/1.1 200"));
+    hub.open().await;
+    // Who was let in before is still there.
+    send(&mut page, &ToHub::ListRuns).await;
+    assert!(matches!(next(&mut page).await, Some(ToPage::Runs { .. })));
+    // Who says nothing for long goes, though nobody else comes.
+    let mut last = TcpStream::connect(("127.0.0.1", hub.port)).expect("connected");
+    last.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    assert_eq!(last.read(&mut [0; 16]).expect("an end"), 0);
+}
+
 #[tokio::test]
 async fn a_hundred_megabytes_are_refused_and_not_kept() {
     let shop = Workshop::new();
