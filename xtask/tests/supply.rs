@@ -4,7 +4,7 @@
 //! of what cargo says of the packages.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
@@ -88,11 +88,16 @@ struct Package {
     license: Option<String>,
     source: Option<String>,
     dependencies: Vec<Dependency>,
+    #[serde(default)]
+    manifest_path: PathBuf,
 }
 
 #[derive(Deserialize)]
 struct Dependency {
     name: String,
+    /// What our sources call it, where that is another name.
+    #[serde(default)]
+    rename: Option<String>,
     req: String,
     path: Option<String>,
 }
@@ -111,8 +116,45 @@ fn everything_is_by_the_rules() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let metadata: Metadata = serde_json::from_slice(&said.stdout).unwrap();
     assert!(metadata.packages.len() > 100);
-    let faults = faults(&rules, &metadata.packages);
+    let mut faults = faults(&rules, &metadata.packages);
+    for package in metadata.packages.iter().filter(|package| package.source.is_none()) {
+        let text = sources(package.manifest_path.parent().unwrap());
+        faults.extend(unused(package, &text));
+    }
     assert!(faults.is_empty(), "{} faults by deny.toml:\n  {}", faults.len(), faults.join("\n  "));
+}
+
+/// The text of a crate's sources, and of those that it has from elsewhere by their path. A crate in a folder of it has its own.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.join("Cargo.toml").exists() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let own = std::fs::read_to_string(&path).unwrap();
+                let elsewhere = own.lines().filter_map(|line| line.trim().strip_prefix("#[path = \"../"));
+                for named in elsewhere.filter_map(|rest| rest.strip_suffix("\"]")) {
+                    let path = folder.join("..").join(named);
+                    text +=
+                        &std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+                }
+                text += &own;
+            }
+        }
+    }
+    text
+}
+
+/// Dependencies of a package that its sources don't name.
+fn unused(package: &Package, sources: &str) -> Vec<String> {
+    let words: BTreeSet<&str> =
+        sources.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_').collect();
+    let called = |one: &Dependency| one.rename.as_ref().unwrap_or(&one.name).replace('-', "_");
+    let idle = package.dependencies.iter().filter(|one| !words.contains(called(one).as_str()));
+    idle.map(|one| format!("{} takes {} and names it nowhere", package.name, one.name)).collect()
 }
 
 fn faults(rules: &Rules, packages: &[Package]) -> Vec<String> {
@@ -122,7 +164,7 @@ fn faults(rules: &Rules, packages: &[Package]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in packages {
-        let Package { name, version, license, source, dependencies } = package;
+        let Package { name, version, license, source, dependencies, .. } = package;
         let Some(source) = source else {
             let loose = |one: &&Dependency| one.req == "*" && !(*allow_wildcard_paths && one.path.is_some());
             faults.extend(
@@ -197,7 +239,7 @@ fn check(packages: &str, expected: &[&str]) {
 fn package(name: &str, version: &str, license: &str) -> Package {
     let source = Some("registry+https://index".to_owned());
     let (name, version, license) = (name.to_owned(), version.to_owned(), Some(license.to_owned()));
-    Package { name, version, license, source, dependencies: Vec::new() }
+    Package { name, version, license, source, dependencies: Vec::new(), manifest_path: PathBuf::new() }
 }
 
 fn text(name: &str, version: &str, license: &str, source: &str) -> String {
@@ -226,6 +268,16 @@ fn what_is_against_the_rules_is_named() {
     let loose = r#"[{"name": "own", "version": "0.1.0", "license": null, "source": null, "dependencies":
         [{"name": "b", "req": "*", "path": null}, {"name": "c", "req": "*", "path": "/c"}]}]"#;
     check(loose, &["own takes any b"]);
+}
+
+#[test]
+fn a_dependency_that_nothing_names_is_a_fault() {
+    let package: Package = serde_json::from_str(
+        r#"{"name": "own", "version": "0.1.0", "license": null, "source": null, "dependencies":
+        [{"name": "a-b", "req": "1"}, {"name": "c", "req": "1"}, {"name": "d", "rename": "e", "req": "1"}]}"#,
+    )
+    .unwrap();
+    assert_eq!(unused(&package, "use a_b::X; fn abc() { e::f() }"), ["own takes c and names it nowhere"]);
 }
 
 #[test]
