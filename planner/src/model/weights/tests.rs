@@ -114,6 +114,9 @@ fn what_lies_about_sizes_is_one_sentence() {
         format!(r#"{{"a": {{"dtype": "F32", "shape": [{0}, {0}], "data_offsets": [0, 4]}}}}"#, u64::MAX);
     check(&huge, None, "must agree");
     assert!(header_bytes(u64::MAX.to_le_bytes()).unwrap_err().message.contains("another kind"));
+    // Up to what the format allows, and no further.
+    assert_eq!(header_bytes(100_000_000_u64.to_le_bytes()).unwrap(), 100_000_000);
+    assert!(header_bytes(100_000_001_u64.to_le_bytes()).is_err());
     let index = json!({"metadata": {}, "weights": {}});
     assert!(read_index(index.as_object().unwrap()).unwrap_err().message.contains("weight_map"));
 }
