@@ -5,6 +5,7 @@ mod checkpoints;
 mod data_files;
 mod documents;
 mod evaluation;
+pub mod megatron_index;
 mod ranks;
 mod training;
 

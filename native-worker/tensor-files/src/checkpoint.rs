@@ -13,6 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::header::{TensorFile, read_at};
 
+/// What a checkpoint has of a parameter: the weight as the optimizer updates it. Only this knows that norms may be kept as their
+/// distance from 1.
+pub const WEIGHT: &str = "weight";
+/// What it has of a router beside its weight.
+pub const EXPERT_BIAS: &str = "expert_bias";
+
 /// Elements looked for at a time.
 const CHUNK: u64 = 1 << 22;
 /// Elements of a long run that are handed on at a time: few enough that the processor still has their bytes at hand.

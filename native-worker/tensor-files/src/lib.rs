@@ -11,7 +11,7 @@ mod export;
 mod folder;
 mod header;
 
-pub use checkpoint::{CheckpointReader, Listed, Target, list};
+pub use checkpoint::{CheckpointReader, EXPERT_BIAS, Listed, Target, WEIGHT, list};
 pub use export::{DcpExport, DcpExported, Export, Exported, Unnamed, export, export_dcp};
 pub use folder::ModelFolder;
 pub use header::{Place, TensorFile};

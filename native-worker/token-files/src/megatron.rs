@@ -11,19 +11,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use planner::plan::megatron_index::{COUNTS, HEADER, INT32, MAGIC, UINT16, VERSION};
 use tempfile::NamedTempFile;
-
-/// What an index begins with.
-const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
-/// Its version.
-const VERSION: u64 = 1;
-/// Codes of types: of two bytes, and of four with a sign.
-const NARROW: u8 = 8;
-const WIDE: u8 = 4;
-/// Bytes before the lengths: magic, version, type, how many sequences, how many ends of documents.
-const HEADER: u64 = 9 + 8 + 1 + 8 + 8;
-/// Where in it the counts are.
-const COUNTS: u64 = 9 + 8 + 1;
 
 /// Writes a data set.
 pub(crate) struct Writer {
@@ -138,15 +127,15 @@ impl Writer {
             self.index.write_all(&end.to_le_bytes())?;
         }
         self.index.flush()?;
-        let header = header(self.narrow, self.documents);
-        self.index.get_ref().as_file().write_all_at(&header[COUNTS as usize..], COUNTS)
+        let (header, counts) = (header(self.narrow, self.documents), COUNTS[0]);
+        self.index.get_ref().as_file().write_all_at(&header[counts as usize..], counts)
     }
 }
 
 fn header(narrow: bool, documents: u64) -> Vec<u8> {
     let mut header = MAGIC.to_vec();
     header.extend(VERSION.to_le_bytes());
-    header.push(if narrow { NARROW } else { WIDE });
+    header.push(if narrow { UINT16 } else { INT32 });
     header.extend(documents.to_le_bytes());
     header.extend((documents + 1).to_le_bytes());
     header

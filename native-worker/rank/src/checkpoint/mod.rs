@@ -17,13 +17,9 @@ use std::time::{Duration, Instant};
 
 use planner::settings::OptimizerKind;
 use tch::{Kind, Tensor};
+use tensor_files::{EXPERT_BIAS, WEIGHT};
 
 use crate::collectives::{Collectives, GroupId, Reduce};
-
-/// What is saved of a parameter: the weight as the optimizer updates it.
-const WEIGHT: &str = "weight";
-/// What is saved of a router beside its weight.
-const EXPERT_BIAS: &str = "expert_bias";
 
 /// Names of an optimizer's moments, as PyTorch's optimizers have them.
 fn moment_names(optimizer: OptimizerKind) -> &'static [&'static str] {

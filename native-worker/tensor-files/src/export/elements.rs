@@ -8,13 +8,7 @@ use planner::model::weights::map::{Mapped, Run, WeightMap, runs};
 use planner::shard::Piece;
 use safetensors::Dtype;
 
-use crate::checkpoint::CheckpointReader;
-
-/// What a checkpoint has of a parameter: the weight as the optimizer updates it. Only this knows that norms may be kept as their
-/// distance from 1.
-pub(super) const WEIGHT: &str = "weight";
-/// What it has of a router beside its weight.
-pub(super) const EXPERT_BIAS: &str = "expert_bias";
+use crate::checkpoint::{CheckpointReader, WEIGHT};
 
 /// Elements of a parameter that are read at a time.
 const WINDOW: u64 = 1 << 22;

@@ -12,9 +12,9 @@ use safetensors::Dtype;
 use safetensors::tensor::{View, serialize_to_file};
 use serde_json::{Map, Value, json};
 
-use super::elements::{Content, EXPERT_BIAS, Elements, Tensor, WEIGHT, tensors_of};
+use super::elements::{Content, Elements, Tensor, tensors_of};
 use super::{Named, plan_of, source, whole_or_not};
-use crate::checkpoint::CheckpointReader;
+use crate::checkpoint::{CheckpointReader, EXPERT_BIAS, WEIGHT};
 
 /// Bytes of a file of weights at the most, where one tensor does not have more.
 const FILE_BYTES: u64 = 5_000_000_000;

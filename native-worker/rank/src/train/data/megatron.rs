@@ -10,23 +10,17 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, bail, ensure};
 use planner::plan::megatron_files;
+use planner::plan::megatron_index::{COUNTS, HEADER, INT32, INT64, MAGIC, TYPE, UINT8, UINT16, VERSION};
 
 use super::tokens::{Limits, TokenFile, Width};
-
-/// What an index begins with.
-const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
-/// The version that is read.
-const VERSION: u64 = 1;
-/// Bytes before the lengths of documents: magic, version, type, count of sequences, count of document ends.
-const HEADER: u64 = 9 + 8 + 1 + 8 + 8;
 
 /// The type of a code in an index.
 fn width(code: u8) -> anyhow::Result<Width> {
     Ok(match code {
-        1 => Width::U8,
-        4 => Width::I32,
-        5 => Width::I64,
-        8 => Width::U16,
+        UINT8 => Width::U8,
+        INT32 => Width::I32,
+        INT64 => Width::I64,
+        UINT16 => Width::U16,
         _ => bail!("its tokens are of type {code}, which are no tokens (1, 4, 5 and 8 are)"),
     })
 }
@@ -56,8 +50,8 @@ pub fn end_of_documents(path: &str) -> anyhow::Result<i64> {
     let file = File::open(&index).with_context(|| format!("the index {index:?} can't be opened"))?;
     let tokens_file = File::open(&tokens).with_context(|| format!("{tokens:?} can't be opened"))?;
     let failed = || format!("reading the ends of documents of {index:?}");
-    let sequences = u64::from_le_bytes(number(&file, 18).with_context(failed)?);
-    let ends = u64::from_le_bytes(number(&file, 26).with_context(failed)?);
+    let sequences = u64::from_le_bytes(number(&file, COUNTS[0]).with_context(failed)?);
+    let ends = u64::from_le_bytes(number(&file, COUNTS[1]).with_context(failed)?);
     // Where documents begin among the sequences: one more than there are documents.
     let documents = ends.saturating_sub(1);
     let sequence_of = |document: u64| -> anyhow::Result<u64> {
@@ -129,11 +123,11 @@ fn check(index: &str, tokens: &str) -> anyhow::Result<Width> {
     let file =
         File::open(index).context("can't be opened; run.data.path is the common prefix of .bin and .idx")?;
     ensure!(number::<9>(&file, 0)? == *MAGIC, "is no index of Megatron's: it does not begin with MMIDIDX");
-    let version = u64::from_le_bytes(number(&file, 9)?);
+    let version = u64::from_le_bytes(number(&file, MAGIC.len() as u64)?);
     ensure!(version == VERSION, "is of version {version}, and {VERSION} is read");
-    let width = width(number::<1>(&file, 17)?[0])?;
-    let sequences = u64::from_le_bytes(number(&file, 18)?);
-    let documents = u64::from_le_bytes(number(&file, 26)?);
+    let width = width(number::<1>(&file, TYPE)?[0])?;
+    let sequences = u64::from_le_bytes(number(&file, COUNTS[0])?);
+    let documents = u64::from_le_bytes(number(&file, COUNTS[1])?);
     ensure!(sequences > 0, "has no documents");
     // Lengths of four bytes, starts of eight, and where documents end, of eight.
     let wanted = sequences

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use safetensors::Dtype;
 
-use super::elements::{Content, EXPERT_BIAS, Elements, Tensor, WEIGHT, size_of, tensors_of};
+use super::elements::{Content, Elements, Tensor, size_of, tensors_of};
 use super::{Named, plan_of, whole_or_not};
-use crate::checkpoint::CheckpointReader;
+use crate::checkpoint::{CheckpointReader, EXPERT_BIAS, WEIGHT};
 use archive::Type;
 use metadata::{Item, Part};
 
