@@ -49,7 +49,7 @@ pub(crate) use live::live_chunks;
 pub use native::ADDED_AT_ONCE;
 pub use outside::CONTEXT_BYTES;
 pub use parts::{LayerBytes, PARTS, SavedBytes, Saver};
-pub use phases::{Phase, SQUARED_AT_ONCE};
+pub use phases::Phase;
 pub use setting::{Kernel, PlanTerms};
 pub use sizing::sizing;
 pub(crate) use sizing::{disagreement, of_8_bits};

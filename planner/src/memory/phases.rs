@@ -7,7 +7,7 @@ use super::parts::SavedBytes;
 use super::stage::{Activations, LayerTerms};
 use super::state::{Static, loose_weight_gradient};
 use super::workspaces::cublas_workspace;
-use crate::shard::StageElements;
+use crate::shard::{SQUARED_AT_ONCE, StageElements, UPDATED_AT_ONCE};
 use crate::units::{Dtype, Quantity};
 
 /// Writing whole tensors, as other frameworks read them: now and then, so it does not count for the peak of a step.
@@ -84,13 +84,8 @@ pub(super) fn replicated(
     found
 }
 
-/// Elements that the executor updates at a time.
-pub(super) const UPDATED_AT_ONCE: u64 = 1 << 22;
 /// Temporaries of an update by Adam in parts: the gradient and its square, then what is divided. SGD's are the gradient and the change.
 const UPDATE_TEMPORARIES: u64 = 2;
-
-/// Elements of a gradient whose squares the executor sums at once on a CPU, which widens them to fp64 first.
-pub const SQUARED_AT_ONCE: u64 = 1 << 18;
 
 /// Temporaries of the executor's norm and its update of its largest parameter: squares, which a CPU makes of a copy in fp64; in the type
 /// of the moments what is updated in parts, or a whole matrix by Muon; what cores and extras hand each other before and behind.

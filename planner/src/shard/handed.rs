@@ -1,16 +1,16 @@
 //! What ranks of a healthy replica hand each other where other replicas run with fewer tensor-parallel slots, and how much of
 //! it at once: the worker's extras send gradients to cores and get weights back in these rounds, and memory counts their copies.
 
-use super::{ParamShard, RankShards};
+use super::{ParamShard, RankShards, SQUARED_AT_ONCE, UPDATED_AT_ONCE};
 use crate::plan::Plan;
 use crate::units::Quantity;
 use crate::wire::RankRole;
 
-/// Elements of an extra's slices that are handed on at once: as many as an update's temporaries have, so that copies stay small beside
-/// the state and messages so large that their number does not matter. Between processes of CPUs a message costs as little as its bytes
-/// take, and as many elements as the norm squares at once are enough.
-const AT_ONCE: u64 = 1 << 22;
-const AT_ONCE_ON_CPUS: u64 = 1 << 18;
+/// Elements of an extra's slices that are handed on at once: as many as an update's temporaries have, so that messages are so large that
+/// their number does not matter. Between processes of CPUs a message costs as little as its bytes take, and as many elements as the norm
+/// squares at once are enough.
+const AT_ONCE: u64 = UPDATED_AT_ONCE;
+const AT_ONCE_ON_CPUS: u64 = SQUARED_AT_ONCE;
 
 /// A box of a parameter's slice that another rank of the tensor-parallel group has, too.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Parameters are kept as families (one entry for all layers and experts that look alike); a rank's own list is the
 //! families expanded. Memory sums families; the worker allocates from the expansion; the page lists either.
 
+mod at_once;
 mod buffer;
 mod by_runtime;
 mod classes;
@@ -29,6 +30,7 @@ pub(crate) use classes::{fullest_of_units, holders, holders_of_units};
 pub use state::StateTypes;
 pub(crate) use state::{state_types, updates_weights_alone};
 
+pub use at_once::{SQUARED_AT_ONCE, UPDATED_AT_ONCE};
 pub use buffer::{BufferShard, StateShard};
 pub(crate) use flat_units::check_units;
 pub use flat_units::{UnitBuffers, flat_units, unit_buffers};

@@ -3,16 +3,13 @@
 
 use planner::Plan;
 use planner::settings::OptimizerKind;
-use planner::shard::ParamShard;
+use planner::shard::{ParamShard, UPDATED_AT_ONCE};
 use tch::{Device, Kind, Tensor};
 
 use super::muon;
 use crate::collectives::Collectives;
 use crate::state::{Buffer, Owned, State, view};
 use crate::sys;
-
-/// Elements updated at a time, so that an update's temporaries stay small beside the state.
-const CHUNK: u64 = 1 << 22;
 
 /// Settings of one update.
 #[derive(Debug)]
@@ -63,7 +60,7 @@ fn update_buffer(state: &State, index: usize, settings: &Update) -> anyhow::Resu
         let Some(owned) = parameter.owned else { continue };
         let mut done = 0;
         while done < owned.elements {
-            let elements = CHUNK.min(owned.elements - done);
+            let elements = UPDATED_AT_ONCE.min(owned.elements - done);
             let part = Owned { start: owned.start + done, state: owned.state + done, elements };
             update_part(buffer, part, &parameter.shard, settings)?;
             done += elements;

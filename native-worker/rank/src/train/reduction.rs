@@ -3,8 +3,8 @@
 use anyhow::ensure;
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::memory::SQUARED_AT_ONCE;
 use planner::shard::BufferShard;
+use planner::shard::SQUARED_AT_ONCE;
 use tch::{Device, Kind, Tensor};
 
 use super::extras::Extras;

@@ -14,7 +14,7 @@ use super::marks::{Mark, marks};
 use crate::layout::chunks_of_stage;
 use crate::plan::Plan;
 use crate::schedule::{Action, ActionKind, Pipeline, actions};
-use crate::shard::fsdp::{Handling, Section, Weights};
+use crate::shard::fsdp::{DOUBLED, Handling, Section, Weights};
 use crate::units::Quantity;
 
 /// A moment of a step at which something of that has changed.
@@ -117,9 +117,6 @@ struct Step<'u> {
     persistent: Quantity,
     alive: Alive,
 }
-
-/// Persistent buffers of each kind.
-const DOUBLED: u64 = 2;
 
 /// Bytes of persistent buffers, there throughout: of gathered weights and of inputs of reductions.
 pub(super) fn persistent(units: &[Gathered], handling: &Handling) -> Alive {

@@ -11,7 +11,6 @@ use crate::memory::layer::norm;
 use crate::memory::moe::{executor_backward, routed_tokens};
 use crate::memory::native;
 use crate::memory::parts::{SavedBytes, Saver};
-use crate::memory::phases::UPDATED_AT_ONCE;
 use crate::memory::recompute::of_layer;
 use crate::memory::setting::PlanTerms;
 use crate::memory::stage::LayerTerms;
@@ -19,6 +18,7 @@ use crate::model::{Experts, FeedForward, LayerKind, MlpOperations};
 use crate::plan::Plan;
 use crate::schedule::{Action, ActionKind, Pipeline, live_chunks};
 use crate::settings::Granularity;
+use crate::shard::UPDATED_AT_ONCE;
 use crate::shard::fsdp::{Handling, Section};
 use crate::units::{Dtype, Quantity};
 

@@ -103,6 +103,9 @@ pub struct CarriedUnit {
     pub persistent: Option<usize>,
 }
 
+/// Persistent buffers of each kind that units of a number share: Megatron-FSDP's double buffers.
+pub const DOUBLED: u64 = 2;
+
 /// Everything that a rank keeps and gathers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CarriedOut {

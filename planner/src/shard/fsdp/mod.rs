@@ -21,7 +21,7 @@ mod units;
 pub(super) use boxes::{Origins, boxes, pieces, unknown};
 pub(crate) use carried_out::check_carried_out;
 pub use carried_out::{
-    CarriedOut, CarriedUnit, OwnPart, Section, Weights, carried_out, computed_with, groups, sections,
+    CarriedOut, CarriedUnit, DOUBLED, OwnPart, Section, Weights, carried_out, computed_with, groups, sections,
 };
 pub(super) use carried_out::{Holder, holder_of, own_part, padding_of, unlike_over_tp};
 pub use copies::CopyOut;

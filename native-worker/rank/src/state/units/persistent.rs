@@ -8,8 +8,8 @@ use super::Units;
 use crate::sys;
 use crate::sys::memory::{Category, Tracker};
 
-/// Persistent buffers of each kind.
-pub(super) const DOUBLED: usize = 2;
+/// Persistent buffers of each kind, as memory counts them.
+pub(super) const DOUBLED: usize = planner::shard::fsdp::DOUBLED as usize;
 
 /// Buffers that stay, for units that are alike (Megatron-FSDP's double buffers): by number, two of each.
 #[derive(Default)]
