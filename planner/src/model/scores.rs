@@ -148,6 +148,14 @@ pub struct RopeScaling {
 by_field! { RopeScaling { kind, factor, original_positions, fast_slow, attention_factor, mscale, untruncated, short_factors, long_factors } }
 
 impl RopeScaling {
+    /// YaRN's bounds where none are said.
+    pub const YARN_BOUNDS: [f64; 2] = [32.0, 1.0];
+
+    /// YaRN's bounds of interpolation.
+    pub fn bounds(&self) -> [f64; 2] {
+        self.fast_slow.unwrap_or(Self::YARN_BOUNDS)
+    }
+
     /// YaRN's 0.1 `mscale` ln(factor) + 1, by which lengths grow; 1 where nothing is made longer.
     pub fn growth(&self, mscale: f64) -> f64 {
         if self.factor <= 1.0 { 1.0 } else { 0.1 * mscale * libm::log(self.factor) + 1.0 }

@@ -20,9 +20,6 @@ pub struct Rotary {
     factor: f64,
 }
 
-/// YaRN's bounds of interpolation where none are said, in rotations over the original length.
-const YARN_FAST_SLOW: [f64; 2] = [32.0, 1.0];
-
 impl Rotary {
     /// A rotation for sequences of `seq_len` tokens.
     ///
@@ -139,7 +136,7 @@ impl Rotary {
 /// Angles of slow channels over the factor, of fast ones as they are, and a ramp between.
 fn yarn(frequencies: &mut [f64], scaling: &RopeScaling, theta: f64, length: f64) {
     let dim = 2.0 * frequencies.len() as f64;
-    let [fast, slow] = scaling.fast_slow.unwrap_or(YARN_FAST_SLOW);
+    let [fast, slow] = scaling.bounds();
     // The channel that turns so many times over the original length.
     let channel = |turns: f64| dim * (length / (turns * TAU)).ln() / (2.0 * theta.ln());
     let (low, high) = (channel(fast), channel(slow));

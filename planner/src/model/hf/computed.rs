@@ -134,7 +134,7 @@ pub(super) fn rotate(reader: &Reader, model_type: &str, architecture: &mut Archi
             kind: RopeKind::Yarn,
             factor: 32.0,
             original_positions: Some(4096),
-            fast_slow: Some([32.0, 1.0]),
+            fast_slow: Some(RopeScaling::YARN_BOUNDS),
             untruncated: true,
             ..RopeScaling::default()
         }),

@@ -123,8 +123,10 @@ fn scaling(reader: &Reader, settings: &Map<String, Value>) -> Option<Option<Rope
                 kind: RopeKind::Yarn,
                 factor: factor.or_else(ratio)?,
                 original_positions: Some(original()? as u64),
-                fast_slow: (fast.is_some() || slow.is_some())
-                    .then(|| [fast.unwrap_or(32.0), slow.unwrap_or(1.0)]),
+                fast_slow: (fast.is_some() || slow.is_some()).then(|| {
+                    let [usual_fast, usual_slow] = RopeScaling::YARN_BOUNDS;
+                    [fast.unwrap_or(usual_fast), slow.unwrap_or(usual_slow)]
+                }),
                 mscale: (one.is_some() || all.is_some()).then(|| [one.unwrap_or(0.0), all.unwrap_or(0.0)]),
                 untruncated: settings.get("truncate").and_then(Value::as_bool) == Some(false),
                 ..usual

@@ -18,8 +18,6 @@ const WEIGHTS: &str = "learned positions on the first stage; rotary ones have no
 const ANGLES: &str = "numbers of the positions";
 const FIELD: &str = "model.rope_scaling";
 
-/// YaRN's bounds, where nothing else is said.
-const FAST_SLOW: [f64; 2] = [32.0, 1.0];
 /// Tokens before scaling, of latent attention's and of `--use-rope-scaling`, which have no option for them.
 const LATENT_ORIGINAL: u64 = 4096;
 const LLAMA_ORIGINAL: u64 = 8192;
@@ -53,11 +51,11 @@ fn learned(said: Options) -> bool {
 /// Why no option says what the plan does.
 fn rule(plan: &Plan) -> Result<Rule<'_>, &'static str> {
     let Some(scaling) = &plan.model.rope_scaling else { return Ok(Rule::None) };
-    let bounds = scaling.fast_slow.unwrap_or(FAST_SLOW);
+    let bounds = scaling.bounds();
     match scaling.kind {
         RopeKind::Yarn if is_latent(plan) => {
             let usual = scaling.original_positions == Some(LATENT_ORIGINAL)
-                && bounds == FAST_SLOW
+                && bounds == RopeScaling::YARN_BOUNDS
                 && !scaling.untruncated;
             unless(
                 !usual,
@@ -153,11 +151,11 @@ fn original(plan: &Plan) -> Option<String> {
 }
 
 fn fast(plan: &Plan) -> Option<String> {
-    of_yarn(plan, |_, _| None, |scaling, _, _| Some(scaling.fast_slow.unwrap_or(FAST_SLOW)[0]))
+    of_yarn(plan, |_, _| None, |scaling, _, _| Some(scaling.bounds()[0]))
 }
 
 fn slow(plan: &Plan) -> Option<String> {
-    of_yarn(plan, |_, _| None, |scaling, _, _| Some(scaling.fast_slow.unwrap_or(FAST_SLOW)[1]))
+    of_yarn(plan, |_, _| None, |scaling, _, _| Some(scaling.bounds()[1]))
 }
 
 fn mscale(plan: &Plan) -> Option<String> {
@@ -207,17 +205,18 @@ pub(crate) fn read_scaling(arguments: &Arguments) -> Result<Option<RopeScaling>,
             kind: RopeKind::Yarn,
             factor,
             original_positions: Some(LATENT_ORIGINAL),
-            fast_slow: Some(FAST_SLOW),
+            fast_slow: Some(RopeScaling::YARN_BOUNDS),
             ..RopeScaling::default()
         };
         return Ok(scaled.then(|| read_mscales(scaling, mscales)));
     }
     if is("position-embedding-type", "yarn") {
+        let [fast, slow] = RopeScaling::YARN_BOUNDS;
         let scaling = RopeScaling {
             kind: RopeKind::Yarn,
             factor: factor.unwrap_or(1.0),
             original_positions: arguments.number("yarn-original-max-position-embeddings")?,
-            fast_slow: Some([real("yarn-beta-fast", FAST_SLOW[0])?, real("yarn-beta-slow", FAST_SLOW[1])?]),
+            fast_slow: Some([real("yarn-beta-fast", fast)?, real("yarn-beta-slow", slow)?]),
             untruncated: arguments.has("no-yarn-correction-range-round-to-int"),
             ..RopeScaling::default()
         };
