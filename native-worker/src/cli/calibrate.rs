@@ -293,7 +293,7 @@ fn in_sum(scored: &[Scored]) -> Option<String> {
     let mut sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
     sizes.sort_by(f64::total_cmp);
     let at = |percent: usize| sizes.get((sizes.len() * percent).div_ceil(100).saturating_sub(1)).copied();
-    let middle = (sizes.get(sizes.len().saturating_sub(1) / 2)? + sizes.get(sizes.len() / 2)?) / 2.0;
+    let middle = planner::units::median(sizes.clone())?;
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let mean = signed.iter().sum::<f64>() / signed.len() as f64;
     Some(format!(

@@ -306,9 +306,7 @@ fn time_lines(time: &TimeAnswer) -> String {
 
 /// Phases of a step on the fullest rank, and what its activations and transients are made of.
 fn fullest_table(memory: &planner::wire::MemoryAnswer) -> String {
-    let taken =
-        |class: &planner::wire::RankClass| class.peak_reserved_bytes.saturating_add(class.outside_bytes);
-    let Some(class) = memory.rank_classes.iter().max_by_key(|class| taken(class)) else {
+    let Some(class) = memory.rank_classes.iter().max_by_key(|class| planner::memory::taken(class)) else {
         return String::new();
     };
     let mut out = format!("\nfullest     stage {}, rank {}\n", class.stage, class.example_rank);

@@ -39,11 +39,7 @@ pub fn key(parts: &[&str]) -> String {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part.as_bytes());
     }
-    hex(&digest.finalize()[..8])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&digest.finalize()[..8])
 }
 
 /// The folder of prepared environments, with their locks and markers.

@@ -4,6 +4,7 @@
 use planner::recovery::Standing;
 use planner::run::{RankEnd, killed, lost};
 use planner::startable::startable;
+use planner::units::capital;
 use planner::wire::{Exited, GoingOn, MachineFacts, PlanFile, Recovered, Recovering, SparesBy, Verdict};
 use planner::{Plan, Severity};
 use run_folder::{Checkpoints, RunFolder, unix_ms};
@@ -141,10 +142,11 @@ impl Survivors {
             ));
         }
         let dead = lost(&failed.ends);
-        let found = self.standing.after(&self.whole, &dead, self.asked.on_failure).map_err(capital)?;
+        let found =
+            self.standing.after(&self.whole, &dead, self.asked.on_failure).map_err(|why| capital(&why))?;
         let plan = &found.standing.plan;
         if let Some(why) = self.refusal(plan) {
-            return Err(format!("{}, but {why}", capital(found.change)));
+            return Err(format!("{}, but {why}", capital(&found.change)));
         }
         let seats = found.standing.seats();
         let put =
@@ -225,11 +227,6 @@ impl Survivors {
     pub fn whole(&self) -> PlanFile {
         self.whole.executed()
     }
-}
-
-fn capital(text: String) -> String {
-    let mut rest = text.chars();
-    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
 }
 
 /// Why another start would fail as this one did, where that is known. `highest` is the last step that any attempt has done.

@@ -7,6 +7,9 @@ mod generation;
 mod gpu;
 mod node_list;
 
+/// Bytes of a GPU's memory in use from which on others compute on it: without them fewer are taken.
+pub const IN_USE_BYTES: u64 = 1 << 30;
+
 pub use alias::{Meant, meant_gpu};
 pub use driver::gpu_of_driver;
 pub use failed::FailedGpu;

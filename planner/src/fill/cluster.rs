@@ -76,20 +76,14 @@ pub(super) fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'st
 /// Bytes that torch sees of a GPU whose capacity the plan says.
 fn fill_memory(fill: &mut Filler<'_>, memory_gib: Option<f64>, gpu: &'static Gpu) -> Option<u64> {
     const FIELD: &str = "cluster.memory_gib";
-    /// Most GiB of a GPU; more than any has.
-    const MOST: f64 = 4096.0;
     let memory_gib = memory_gib?;
-    let wrong = match gpu.capacity_bytes {
-        None => format!(
-            "{FIELD} is a GPU's, and {} is none: its ranks live in the memory of the machine; leave it out",
-            gpu.id
-        ),
-        Some(_) if !(1.0..=MOST).contains(&memory_gib) => {
-            fill.out_of_range = true;
-            format!("{FIELD} is {memory_gib}; it must be between 1 and {MOST}, such as 96 for a GPU of 96 GB")
-        }
-        Some(_) => return gpu.capacity_of(memory_gib),
-    };
+    if gpu.capacity_bytes.is_some() {
+        return gpu.capacity_of(fill.real(FIELD, Some(memory_gib))?);
+    }
+    let wrong = format!(
+        "{FIELD} is a GPU's, and {} is none: its ranks live in the memory of the machine; leave it out",
+        gpu.id
+    );
     fill.findings.push(Finding::error(FIELD, memory_gib, wrong).rule("range of plan files"));
     None
 }

@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
+use planner::cluster::IN_USE_BYTES;
 use planner::units::Bytes;
 
 use crate::sys::cuda::{Cuda, Memory, Mode};
-
-/// Bytes in use by others that a GPU nobody else computes on does not have.
-const IN_USE: u64 = 1 << 30;
 
 /// How long a process may take to give a GPU's memory back after its end: that of a run that is started again.
 const ENDING: Duration = Duration::from_secs(10);
@@ -56,7 +54,7 @@ pub fn check_free(cuda: &Cuda, index: usize, needed: u64) -> anyhow::Result<()> 
         let in_use = memory.total.saturating_sub(memory.free);
         // What fits no GPU of this size is not the others' fault.
         let fits = needed <= memory.total;
-        fits && in_use > IN_USE && (memory.free as f64) < ENOUGH * needed as f64
+        fits && in_use > IN_USE_BYTES && (memory.free as f64) < ENOUGH * needed as f64
     };
     let until = Instant::now() + ENDING;
     let mut memory = cuda.memory()?;

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use batch::runspec::supports;
+use planner::cluster::IN_USE_BYTES;
 use planner::units::Bytes;
 
 use super::{Check, absent, doubtful, missing, ok};
 use crate::probe::Torch;
 use crate::probe::facts::{Facts, Machine};
 use crate::probe::gpu::{ComputeMode, Gpu, GpuError};
-
-/// Memory in use by others that an idle GPU does not have, in bytes.
-const IN_USE: u64 = 1 << 30;
 
 /// GPUs, which of them are visible, and how they are.
 pub fn gpus(facts: &Facts, checks: &mut Vec<Check>) {
@@ -52,7 +50,7 @@ pub fn gpus(facts: &Facts, checks: &mut Vec<Check>) {
                 "drain this node and have the GPU reset",
             ));
         }
-        if let Some(bytes) = reading.memory_used_bytes.filter(|bytes| *bytes > IN_USE) {
+        if let Some(bytes) = reading.memory_used_bytes.filter(|bytes| *bytes > IN_USE_BYTES) {
             checks.push(doubtful(
                 "gpu",
                 format!("{:.1} GiB of GPU {} are in use", Bytes(bytes).gib(), gpu.index),

@@ -9,9 +9,9 @@ type Variables = Vec<(&'static str, &'static str)>;
 /// What the hardware wants: on Grace-Blackwell, NICs reach GPU memory through the CPU's link (Megatron Bridge's
 /// performance launcher).
 pub fn of_hardware(writer: &Writer<'_>) -> Variables {
-    match writer.plan.cluster.gpu.id {
-        "gb200" | "gb300" => vec![("NCCL_NET_GDR_LEVEL", "PHB"), ("NCCL_NET_GDR_C2C", "1")],
-        _ => Vec::new(),
+    match writer.plan.cluster.gpu.host_link {
+        Some(_) => vec![("NCCL_NET_GDR_LEVEL", "PHB"), ("NCCL_NET_GDR_C2C", "1")],
+        None => Vec::new(),
     }
 }
 

@@ -7,6 +7,7 @@ mod table;
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use planner::memory::taken;
 use planner::shard::RankShards;
 use planner::wire::MemoryAnswer;
 
@@ -20,8 +21,6 @@ use table::ShardTable;
 
 /// The smallest of the ranks whose memory is fullest.
 fn fullest(memory: &MemoryAnswer) -> u64 {
-    let taken =
-        |class: &planner::wire::RankClass| class.peak_reserved_bytes.saturating_add(class.outside_bytes);
     let best = memory
         .rank_classes
         .iter()
