@@ -1,7 +1,6 @@
 //! `shardplan groups PLAN [--rank N]`.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::PathBuf;
 
 use planner::layout::{Group, Link, link};
