@@ -62,6 +62,9 @@ struct Typed {
     /// count no memory and no phases, to see what counting costs
     #[arg(long, value_name = "on")]
     unmeasured: Option<String>,
+    /// say whether the run could go on by the plan: it can be run, and what is saved is of its model; starts nothing
+    #[arg(long)]
+    check: bool,
     /// compare fused kernels with single operations on this machine's device, print JSON; 1 when one is off
     #[arg(long)]
     check_kernels: bool,
@@ -148,6 +151,8 @@ impl Arguments {
 pub enum Request {
     /// To run.
     Run(Arguments),
+    /// To say whether a run could go on by a plan.
+    Check(Arguments),
     /// To run the lines of a file one after the other, each with these arguments besides.
     Batch(Arguments, PathBuf),
     /// To compare kernels with single operations.
@@ -198,6 +203,7 @@ pub fn parse(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> anyhow
     };
     Ok(match typed.batch {
         Some(file) => Request::Batch(one, file),
+        None if typed.check => Request::Check(one),
         None => Request::Run(one),
     })
 }
@@ -293,6 +299,9 @@ mod tests {
         assert!(!text.contains("nccl-library"), "{text}");
         assert_eq!(parsed("-V").unwrap(), Request::Version);
         assert_eq!(parsed("--check-kernels --device cpu").unwrap(), Request::CheckKernels);
+        assert!(
+            matches!(parsed("--check --plan p --run-dir r").unwrap(), Request::Check(one) if one.plan == PathBuf::from("p"))
+        );
         assert_eq!(parsed("--check-nccl").unwrap(), Request::CheckNccl(None));
         let library = Some(PathBuf::from("l.so"));
         assert_eq!(parsed("--check-nccl --nccl-library l.so").unwrap(), Request::CheckNccl(library));

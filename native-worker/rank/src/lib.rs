@@ -37,6 +37,18 @@ impl fmt::Display for WouldRepeat {
 
 impl std::error::Error for WouldRepeat {}
 
+/// Another run trains where this one was to.
+#[derive(Debug)]
+pub struct TrainedByAnother(pub String);
+
+impl fmt::Display for TrainedByAnother {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TrainedByAnother {}
+
 /// Says a line on standard error. Nobody listening, or a full disk behind it, is no error: `eprintln` would end the rank.
 pub fn notice(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}{text}", planner::wire::WORKER_SAYS);

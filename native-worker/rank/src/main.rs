@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use shardplan_rank::arguments::{Arguments, Request, parse};
-use shardplan_rank::{WouldRepeat, check_kernels, check_nccl, notice, run, sys};
+use shardplan_rank::{TrainedByAnother, WouldRepeat, check_kernels, check_nccl, notice, run, sys};
 
 fn main() -> ExitCode {
     // Before anything else touches libtorch.
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         }
         Request::CheckKernels => return checked(check_kernels::check()),
         Request::CheckNccl(library) => return checked(check_nccl::check(library.as_deref(), cuda)),
+        Request::Check(arguments) => run::check(&arguments),
         Request::Run(arguments) => run::run(&arguments, cuda),
         Request::Batch(arguments, file) => batch(&arguments, &file, &cuda),
     };
@@ -37,9 +38,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             notice(&sys::first_lines(&format!("{error:#}")));
-            match error.downcast_ref::<WouldRepeat>() {
-                Some(_) => ExitCode::from(run_folder::WOULD_REPEAT),
-                None => ExitCode::FAILURE,
+            if error.is::<WouldRepeat>() {
+                ExitCode::from(run_folder::WOULD_REPEAT)
+            } else if error.is::<TrainedByAnother>() {
+                ExitCode::from(run_folder::TRAINED_BY_ANOTHER)
+            } else {
+                ExitCode::FAILURE
             }
         }
     }

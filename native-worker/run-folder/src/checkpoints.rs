@@ -6,7 +6,10 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use planner::Plan;
+use planner::model::count;
 use planner::wire::{CheckpointFilePart, CheckpointIndex};
 
 use crate::own;
@@ -197,12 +200,54 @@ impl Checkpoints {
         let file = own::append(&self.folder.join(".lock"))?;
         match nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock) {
             Ok(held) => Ok(Some(held)),
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(own::refused(format!(
-                "another run writes checkpoints into {}; end it first",
-                self.folder.display()
-            ))),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!("another run writes checkpoints into {}; end it first", self.folder.display()),
+            )),
             Err(_) => Ok(None),
         }
+    }
+
+    /// The same, once whoever has it has ended: an attempt that Slurm gave up may take a while to.
+    ///
+    /// # Errors
+    /// When another process still has it after this long ([`io::ErrorKind::ResourceBusy`]), or it can't be made.
+    pub fn hold_within(&self, patience: Duration) -> io::Result<Option<nix::fcntl::Flock<File>>> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.hold() {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits until nobody writes there. A folder that is not there is not made.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::hold_within`].
+    pub fn wait_for(&self, patience: Duration) -> io::Result<()> {
+        if self.folder.is_dir() { self.hold_within(patience).map(drop) } else { Ok(()) }
+    }
+
+    /// Why a training by this plan can't go on from the newest of them, where that is of another model. Whether every tensor
+    /// fits is seen by who reads it.
+    pub fn refusal(&self, plan: &Plan) -> Option<String> {
+        let newest = self.all().into_iter().next()?;
+        let saved = Plan::resolve(&newest.index().ok()?.plan).plan?;
+        let sizes = |plan: &Plan| {
+            let model = &plan.model;
+            (count(model), model.num_layers, model.hidden_size, model.vocab_size)
+        };
+        let [planned, trained] = [plan, &saved].map(|plan| count(&plan.model).0);
+        (sizes(plan) != sizes(&saved)).then(|| {
+            format!(
+                "{} was trained with another model ({trained} parameters) than the plan's ({planned}); give that plan a run of its own",
+                newest.path.display()
+            )
+        })
     }
 
     fn make(&self, folder: &Path) -> io::Result<()> {
@@ -388,8 +433,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::of_run(folder.path());
         let held = checkpoints.hold().unwrap();
-        assert!(checkpoints.hold().unwrap_err().to_string().contains("another run"));
+        let refused = checkpoints.hold_within(Duration::ZERO).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+        assert!(refused.to_string().contains("another run"));
+        // Whoever waits gets it when that one ends.
+        let waits = std::thread::spawn({
+            let checkpoints = checkpoints.clone();
+            move || checkpoints.hold_within(Duration::from_secs(60)).map(drop)
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!waits.is_finished());
         drop(held);
-        assert!(checkpoints.hold().is_ok());
+        assert!(waits.join().unwrap().is_ok() && checkpoints.hold().is_ok());
     }
 }

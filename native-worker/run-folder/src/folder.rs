@@ -129,6 +129,18 @@ impl RunFolder {
         self.write(PLAN, &(serde_json::to_string_pretty(plan)? + "\n"))
     }
 
+    /// Writes the plan that is asked for. Where an earlier attempt has left it with less, that one is no longer what the run
+    /// goes back to.
+    ///
+    /// # Errors
+    /// When a file can't be written.
+    pub fn begin_plan(&self, plan: &PlanFile) -> anyhow::Result<()> {
+        if self.path.join(WHOLE).exists() {
+            self.write(WHOLE, &(serde_json::to_string_pretty(plan)? + "\n"))?;
+        }
+        self.write_plan(plan)
+    }
+
     /// The plan that was asked for, where a failure had the run go on with another; none where none has.
     pub fn whole_plan(&self) -> Option<PlanFile> {
         serde_json::from_str(&own_text(&self.path.join(WHOLE), MAX_FILE_BYTES)?).ok()

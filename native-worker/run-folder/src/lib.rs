@@ -37,6 +37,8 @@ use nix::sys::signal::{SigSet, Signal};
 
 /// Exit code of a rank that failed by what follows from plan and data: it would fail so again.
 pub const WOULD_REPEAT: u8 = 3;
+/// Exit code of a rank whose run another is training: nothing of it is lost, and nobody may go on in its place.
+pub const TRAINED_BY_ANOTHER: u8 = 4;
 
 /// Makes a write beyond the limit of a file's size (`ulimit -f`) an error, as on a full disk, where it would end the
 /// process: for this thread, and the threads and processes that it starts.

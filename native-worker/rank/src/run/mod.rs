@@ -11,11 +11,24 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use planner::run::said_by;
 use planner::wire::Outcome;
+use run_folder::Checkpoints;
 
 use crate::arguments::Arguments;
 use crate::{lease, log};
 use join::{joined, last_resort};
-use preflight::{Ready, preflight};
+use preflight::{Ready, preflight, read_plan};
+
+/// Whether a run could go on by a plan: ranks run it, and what the run has saved is of its model.
+///
+/// # Errors
+/// With a sentence where it could not.
+pub fn check(arguments: &Arguments) -> anyhow::Result<()> {
+    let reading = read_plan(&arguments.plan)?;
+    match Checkpoints::of_run(&arguments.run_dir).refusal(reading.kept()) {
+        Some(why) => Err(anyhow!(why)),
+        None => Ok(()),
+    }
+}
 
 /// Runs a rank to its end.
 ///

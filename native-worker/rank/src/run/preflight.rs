@@ -109,7 +109,8 @@ fn predicted_peak(plan: &Plan, rank: u64) -> u64 {
     peaks.max().unwrap_or(0)
 }
 
-fn read_plan(path: &Path) -> anyhow::Result<Reading> {
+/// Reads a plan that ranks can run.
+pub(super) fn read_plan(path: &Path) -> anyhow::Result<Reading> {
     let failed = || format!("reading the plan {}", path.display());
     let length = std::fs::metadata(path).with_context(failed)?.len();
     ensure!(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use planner::layout::GroupKind;
 use planner::wire::{Event, Outcome, Resumed, Step};
@@ -16,10 +16,12 @@ use crate::collectives::{Collectives, GroupId};
 use crate::stop::{self, Stop};
 use crate::sys::memory::Tracker;
 use crate::train::Trainer;
-use crate::{device, dump, lease};
+use crate::{TrainedByAnother, device, dump, lease, notice};
 
 /// Steps at the start of a run whose schedule is recorded as executed: the first warms up, the others show how it goes.
 const TRACED_STEPS: u64 = 3;
+/// How long an attempt that Slurm gave up, on a node that it can't ask, may take to end after the next has begun.
+const OTHERS_END: Duration = Duration::from_secs(60);
 
 /// Trains from where a checkpoint ends, if there is one, to the last step or a stop.
 pub(super) fn train(
@@ -34,8 +36,8 @@ pub(super) fn train(
     let tracker = if arguments.unmeasured { Tracker::absent() } else { Tracker::install(device)? };
     let everyone = world.mine(GroupKind::World)?;
     let own = Checkpoints::of_run(&arguments.run_dir);
-    let held = plan.run.checkpoint.filter(|_| world.leads()).map(|_| own.hold()).transpose()?;
-    if held.is_some() {
+    let held = plan.run.checkpoint.filter(|_| world.leads()).map(|_| held(&own)).transpose()?;
+    if held.as_ref().is_some_and(Option::is_some) {
         own.clean();
     }
     let mut found = resumed(arguments, world, everyone)?;
@@ -119,6 +121,21 @@ pub(super) fn train(
             ),
         ),
     })
+}
+
+/// Takes the folder of checkpoints for this run alone; none where the filesystem has no locks, which is said.
+fn held(own: &Checkpoints) -> anyhow::Result<Option<impl Sized + use<>>> {
+    let held = own.hold_within(OTHERS_END).map_err(|error| match error.kind() {
+        std::io::ErrorKind::ResourceBusy => TrainedByAnother(error.to_string()).into(),
+        _ => anyhow::Error::from(error),
+    })?;
+    if held.is_none() {
+        notice(&format!(
+            "warning: the filesystem of {} has no locks, so nothing but you keeps a second run from writing there",
+            own.folder().display()
+        ));
+    }
+    Ok(held)
 }
 
 /// What is gone on from: the run's own checkpoint, or that of another run.
