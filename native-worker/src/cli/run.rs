@@ -1,6 +1,7 @@
 //! `shardplan run PLAN`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planner::Finding;
@@ -24,7 +25,8 @@ pub struct Run {
     /// A run to go on from, by its id or folder, or a folder of checkpoints
     ///
     /// Without a plan the run goes on by its own, in its own folder. With one a new run is begun from its newest whole
-    /// checkpoint, in any layout.
+    /// checkpoint, in any layout; a job's script that names the run's own id as the new one's goes on in its folder by that
+    /// plan.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -54,6 +56,9 @@ pub struct Run {
     #[arg(long, hide = true)]
     detached: bool,
 }
+
+/// How long ranks of an earlier attempt may take to end, on a node that Slurm can't ask.
+const OTHERS_END: Duration = Duration::from_secs(60);
 
 /// What a run does when ranks of it die.
 #[derive(Debug, clap::Args)]
@@ -101,7 +106,7 @@ impl Run {
         let origin = self.resume.as_deref().map(|named| Origin::find(&self.runs, named)).transpose()?;
         let (plan, place) = match origin {
             Some(origin) if !self.source.names_a_plan() => {
-                let (folder, info) = origin.run()?;
+                let (folder, info) = origin.run(Duration::ZERO)?;
                 let own = origin.plan()?;
                 match self.source.changed(&own)? {
                     // What is changed is another training, and recorded apart.
@@ -110,6 +115,11 @@ impl Run {
                     }
                     None => (own, Place::Own { folder, info: Box::new(info) }),
                 }
+            }
+            // A job's script has the plan in it, whichever attempt it is, and has made sure that no other job is there.
+            Some(origin) if self.id.is_some() && origin.id() == self.id.as_deref() => {
+                let (folder, info) = origin.run(OTHERS_END)?;
+                (self.source.plan()?.file, Place::Own { folder, info: Box::new(info) })
             }
             Some(origin) => {
                 let resume = Some(origin.checkpoints()?);

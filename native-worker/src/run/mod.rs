@@ -10,7 +10,7 @@ use planner::startable::startable;
 use planner::units::counted;
 use planner::wire::{Gap, GoingOn, Outcome, PlanFile, RunInfo, VERSION};
 use planner::{Finding, Plan, Severity};
-use run_folder::{Log, LogWriter, RunFolder};
+use run_folder::{Checkpoints, Log, LogWriter, RunFolder};
 use serde_json::Value;
 
 use crate::probe::{self, RankBinary, Torch};
@@ -134,6 +134,11 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let survivors = Survivors::new(request.going_on, standing, &ground, request.ranks_per_gpu)?;
     let compared = compared_with(&asked, &native, &resolved.findings);
     let (torch, rank) = programs.find()?;
+    if let Place::Own { folder, .. } = &request.place
+        && let Some(why) = Checkpoints::of_run(folder.path()).refusal(&plan)
+    {
+        return Err(Failure::environment(why));
+    }
 
     compared.lines().iter().for_each(|line| notice(line));
     let (folder, info, resume) = match request.place {
@@ -159,7 +164,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let log = Log::open(&log_path).map_err(|error| {
         Failure::environment(format!("the launcher's log can't be opened ({error}): {}", log_path.display()))
     })?;
-    folder.write_plan(&native)?;
+    folder.begin_plan(&native)?;
     folder.write_info(&info)?;
     let started = counted(ranks.len() as u64, "rank");
     notice(&format!("run {id}: {started}, torch {}, {}", torch.version, folder.path().display()));

@@ -1,6 +1,7 @@
 //! What `--resume` names: a run, a folder of checkpoints, or one checkpoint.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use planner::wire::{CheckpointIndex, PlanFile, RunInfo};
 use run_folder::{Checkpoint, Checkpoints, RunFolder, is_id};
@@ -103,16 +104,22 @@ impl Origin {
         }
     }
 
+    /// The run's id, where a run is named.
+    pub fn id(&self) -> Option<&str> {
+        let is_run = self.one.is_none() && self.folder.join(run_folder::INFO).is_file();
+        self.folder.file_name()?.to_str().filter(|_| is_run)
+    }
+
     fn run_folder(&self) -> Option<RunFolder> {
         let (runs, id) = (self.folder.parent()?, self.folder.file_name()?.to_str()?);
         RunFolder::at(runs, id)
     }
 
-    /// The run that is named, which nobody trains now.
+    /// The run that is named, which nobody trains now, or once whoever does has ended within `patience`.
     ///
     /// # Errors
     /// When it is no run, somebody trains it, or others may write into it.
-    pub fn run(&self) -> anyhow::Result<(RunFolder, RunInfo)> {
+    pub fn run(&self, patience: Duration) -> anyhow::Result<(RunFolder, RunInfo)> {
         let refused = |reason: String| Failure::environment(reason);
         if let Some(one) = &self.one {
             // With a plan beside it there is no going on either.
@@ -156,7 +163,13 @@ impl Origin {
                  run of its own",
                 info.id, info.host
             ))),
-            Some((Liveness::Gone, _)) | None => Ok((folder, info)),
+            // Ranks that Slurm has started have no launcher; they say by their lock that they train.
+            Some((Liveness::Gone, _)) | None => match self.checkpoints.wait_for(patience) {
+                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                    Err(refused(format!("run {} is still trained: {error}", info.id)))
+                }
+                _ => Ok((folder, info)),
+            },
         }
     }
 }

@@ -237,6 +237,10 @@ fn hopeless(ends: &[RankEnd], highest: u64) -> Option<String> {
     if said().any(|code| code == i32::from(run_folder::WOULD_REPEAT)) {
         return Some("That follows from plan and data, and would be so again".to_owned());
     }
+    // Such a rank is not lost: nothing is to be put in its place.
+    if said().any(|code| code == i32::from(run_folder::TRAINED_BY_ANOTHER)) {
+        return Some("Another run trains there, which is to be ended first".to_owned());
+    }
     if said().any(|code| WOULD_END_SO_AGAIN.contains(&code)) {
         return Some("That is how it was started, and would be so again".to_owned());
     }
@@ -262,6 +266,8 @@ mod tests {
         assert!(hopeless(&[end(0, Some(1), None)], 0).is_some_and(|why| why.contains("not done a step")));
         assert_eq!(hopeless(&[end(0, Some(1), None)], 7), None);
         assert!(hopeless(&[end(0, Some(3), None)], 7).is_some_and(|why| why.contains("plan and data")));
+        let taken = [end(0, Some(4), None), end(1, Some(1), None), end(2, None, Some(15))];
+        assert!(hopeless(&taken, 7).is_some_and(|why| why.contains("Another run")));
         assert!(hopeless(&[end(0, Some(127), None)], 7).is_some_and(|why| why.contains("started")));
     }
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use planner::wire::{Event, Outcome, PlanFile, Recovering};
+use planner::wire::{CheckpointIndex, Event, Outcome, PlanFile, Recovering};
+use run_folder::Checkpoints;
 use serde_json::Value;
 
 use crate::support::{Answer, TINY, Workshop};
@@ -63,6 +64,52 @@ fn a_run_goes_on_with_a_replica_less_and_its_own_batch() {
     let answer = Answer::of(command.output().expect("shardplan runs"));
     assert_eq!(answer.code, Some(0), "{answer:?}");
     assert_eq!(plan(&shop, "plan.json"), whole);
+}
+
+/// As a job's script starts it: by its own plan, in the folder of the run that it goes on with.
+#[test]
+fn a_job_goes_on_in_a_runs_folder_by_its_own_plan_and_not_beside_who_trains_there() {
+    let shop = Workshop::new();
+    assert_eq!(run(&shop, "finish completed", &["--id", "mine"]).code, Some(0));
+    let folder = shop.run_folder();
+    let checkpoints = Checkpoints::of_run(&folder);
+    let (held, before) = (checkpoints.hold().expect("a lock"), files(&folder));
+    let answer = shop.ask(&["run", "--resume", "mine"]);
+    assert!(answer.code == Some(3) && answer.stderr.contains("is still trained"), "{answer:?}");
+    assert_eq!(files(&folder), before);
+    drop(held);
+
+    let goes_on = |plan: &str| {
+        shop.write("other.json", plan);
+        shop.ask(&["run", "other.json", "--id", "mine", "--resume", "mine"])
+    };
+    let answer = goes_on(&TINY.replace(r#""steps": 3"#, r#""steps": 4"#));
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert_eq!(plan(&shop, "plan.json").run.steps, Some(4));
+    let index = CheckpointIndex {
+        version: run_folder::CHECKPOINT_VERSION,
+        step: 3,
+        samples: 12,
+        unix_ms: 5,
+        plan: plan(&shop, "plan.json"),
+        loss_scale: None,
+        files: Vec::new(),
+    };
+    checkpoints.stage(3).and_then(|_| checkpoints.commit(&index)).expect("a checkpoint");
+    let before = files(&folder);
+    let answer = goes_on(&TINY.replace("tiny-dense", "tiny-moe"));
+    assert!(answer.code == Some(3) && answer.stderr.contains("another model"), "{answer:?}");
+    assert_eq!(files(&folder), before);
+}
+
+/// Files of a folder with what is in them.
+fn files(folder: &std::path::Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let entries =
+        std::fs::read_dir(folder).expect("a folder").flatten().filter(|entry| entry.path().is_file());
+    let mut found: Vec<_> =
+        entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).expect("a file"))).collect();
+    found.sort();
+    found
 }
 
 #[test]
@@ -126,6 +173,8 @@ fn what_would_happen_again_ends_the_run() {
     for (fake, expected) in [
         ("exit 1", "had not done a step yet"),
         ("exit 3", "follows from plan and data"),
+        // Others end because of one that finds its run held.
+        ("[ $RANK = 0 ] && exit 4; sleep 0.4; exit 1", "Another run trains there"),
         (
             "[ $RANK = 0 ] && cat \"$FAKE_LOGS/completed\" >> \"$LOG\"; sleep 0.4; exit 1",
             "another start would not help",
