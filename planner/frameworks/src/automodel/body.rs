@@ -9,9 +9,11 @@ use planner::software::Framework;
 use super::rows::table;
 
 /// How many steps the checkpoint has that it goes on from. Its name has the number of the last step, and steps count from
-/// 0; where links can't be made the name stands in a file.
-const SAVED_STEPS: &str = "{ readlink \"$RUN_DIR/checkpoints/LATEST\" || cat \"$RUN_DIR/checkpoints/LATEST.txt\"; } 2> /dev/null \\\n    \
-     | awk -F_step_ 'NF > 1 && $NF ~ /^[0-9]+$/ {print $NF + 1}'";
+/// 0; where links can't be made the name stands in a file. The newest is named before its mark is taken away that says it is
+/// incomplete, and one that has it is not gone on from.
+const SAVED_STEPS: &str = "newest=\"$({ readlink \"$RUN_DIR/checkpoints/LATEST\" || cat \"$RUN_DIR/checkpoints/LATEST.txt\"; } 2> /dev/null || true)\"\n  \
+     [ -e \"$RUN_DIR/checkpoints/${newest##*/}/.incomplete\" ] \\\n    \
+     || awk -F_step_ 'NF > 1 && $NF ~ /^[0-9]+$/ {print $NF + 1}' <<< \"$newest\"";
 
 /// The command.
 pub(crate) fn payload(writer: &mut Writer<'_>) -> Payload {
