@@ -41,6 +41,10 @@ if [ "${saved:-0}" -lt STEPS ] &&
 fi
 "#;
 
+/// A line for each failure of this job.
+const TRIES: &str = r#"TRIES="${RUN_DIR:-$SHARED_DIR/logs}/failures-${SLURM_CLUSTER_NAME:-slurm}-$SLURM_JOB_ID"
+"#;
+
 /// The run's own exit status, losses, how far it came, where to look, another try. `saves` is whether
 /// `saved_steps` is there to say it.
 pub fn footer(writer: &Writer<'_>, losses: bool, saves: bool) -> String {
@@ -74,8 +78,11 @@ pub fn footer(writer: &Writer<'_>, losses: bool, saves: bool) -> String {
     }
     out.push_str("echo \"sacct -j $SLURM_JOB_ID --format=JobID,State,ExitCode,Elapsed,MaxRSS\" || true\n");
     let preempted = (saves && writer.site.requeue != Some(false)).then_some("[ -n \"$preempted\" ]");
-    let tries = (writer.site.retries > 0)
-        .then(|| format!("{again} && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt {} ]", writer.site.retries));
+    // Slurm counts how often a job was queued again by anybody: a node that was lost, or its owner, takes no try away.
+    let tries = (writer.site.retries > 0).then(|| {
+        out.push_str(TRIES);
+        format!("{again} && date >> \"$TRIES\" && [ \"$(wc -l < \"$TRIES\")\" -le {} ]", writer.site.retries)
+    });
     let when = match (preempted, tries) {
         (Some(preempted), Some(tries)) => format!("{preempted} || {{ {tries}; }}"),
         (Some(one), None) => one.to_owned(),
