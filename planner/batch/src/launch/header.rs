@@ -7,6 +7,13 @@ use super::writer::Writer;
 use crate::shell;
 use planner::units::{Bytes, plural};
 
+/// What the shell that submits may have set, and Slurm's commands in the job would follow: squeue's filters, how times are
+/// written, another cluster to be asked. And `sbatch --export=NONE` is for the batch script: its tasks inherit what it sets.
+const ANSWERS: &str = r#"# Slurm's commands answer here as they do by themselves, and tasks inherit what this script sets
+unset "${!SQUEUE_@}" SLURM_CLUSTERS
+export SLURM_TIME_FORMAT=standard SLURM_EXPORT_ENV=ALL
+"#;
+
 /// Nodes that a job asks for alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
@@ -52,6 +59,7 @@ impl Writer<'_> {
             "Before sbatch: mkdir -p {shared}/logs (Slurm fails the job without a word when it is not there)"
         )));
         out.push_str("\nset -euo pipefail\n");
+        out.push_str(ANSWERS);
         out
     }
 

@@ -9,40 +9,21 @@ use planner::wire::VERSION;
 /// Variables whose value in the job must win over the image's.
 const VARIABLES: [&str; 4] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_RESTART_COUNT"];
 
-/// Finds the run folder.
-const FOUND: &str = r#"
-# The run folder: plan, who and when, one log per rank, and checkpoints. The hub shows it, now or later. A job that is
-# queued again goes on in the folder of its first attempt
-RUN_DIR="$SHARED_DIR/runs/$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID"
+/// Finds the folder that the job goes on in; none where it begins a run. One that the launcher has made has no list of jobs
+/// before its second attempt, nor have those of older scripts: their description names the job.
+const FOUND: &str = r#"described() {
+  { tr -d '[:space:]' < "$1/run.json" && echo; } | sed -n 's/.*"slurm_job":"\([0-9]*\)","slurm_cluster":"\([^"]*\)".*/\2 \1/p'
+}
+# A job that is queued again goes on in the folder of its first attempt
+RUN_DIR=""
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
   for earlier in "$SHARED_DIR/runs/"*"-slurm-$SLURM_JOB_ID"; do
-    # Not what somebody else has put there
-    if [ -O "$earlier" ] && [ ! -L "$earlier" ] && [ -f "$earlier/run.json" ]; then
+    # Not what somebody else has put there, or another cluster's job of this number has trained
+    if [ -O "$earlier" ] && [ ! -L "$earlier" ] && [ -f "$earlier/run.json" ] \
+      && { was_here "$earlier" || [ "$(described "$earlier")" = "$JOB" ]; }; then
       RUN_DIR="$earlier"
     fi
   done
-fi
-"#;
-
-/// Remembers when the run was first started, and how often, and makes its folder.
-const OWN_FOLDER: &str = r#"ATTEMPT=1
-STARTED="$(date +%s%3N)"
-if [ -f "$RUN_DIR/run.json" ]; then
-  first="$(sed -n 's/.*"started_unix_ms": *\([0-9]*\).*/\1/p' "$RUN_DIR/run.json")"
-  STARTED="${first:-$STARTED}"
-  attempts="$(sed -n 's/.*"attempts": *\([0-9]*\).*/\1/p' "$RUN_DIR/run.json")"
-  ATTEMPT="$((${attempts:-1} + 1))"
-  # A stop that was asked of an earlier attempt is not asked of this one
-  rm -f "$RUN_DIR/control"
-fi
-export TORCHELASTIC_RESTART_COUNT="$((ATTEMPT - 1))"
-RUN_ID="${RUN_DIR##*/}"
-mkdir -p "$SHARED_DIR/runs"
-# For you alone: the key by which the ranks know each other is in it. One that is there already must be yours
-MASK="$(umask)"
-umask 077
-if [ ! -O "$RUN_DIR" ] || [ -L "$RUN_DIR" ]; then
-  mkdir "$RUN_DIR"
 fi
 "#;
 
@@ -54,12 +35,39 @@ if [ -n "${SHARDPLAN_RESUME:-}" ]; then
     echo "SHARDPLAN_RESUME must name the folder of an earlier run of yours: there is none at $RUN_DIR" >&2
     exit 1
   fi
+  [ -e "$RUN_DIR/jobs" ] || described "$RUN_DIR" >> "$RUN_DIR/jobs"
 el"#;
 
-/// Says what the launcher of a run begins with; it makes the folder itself.
-const BEGINS_WITH: &str = r#"BEGINS_WITH=(- --id "${RUN_DIR##*/}")
+/// Who may read what is made from here on: its owner alone, for the key by which the ranks know each other is in the folder.
+const MASKED: &str = r#"mkdir -p "$SHARED_DIR/runs"
+MASK="$(umask)"
+umask 077
+"#;
+
+/// The folder of a new run.
+const NAMED: &str = r#"RUN_DIR="$SHARED_DIR/runs/$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID"
+"#;
+
+/// Remembers when the run was first started, and how often. A stop that was asked of an earlier attempt is not asked of this one.
+const REMEMBERED: &str = r#"RUN_ID="${RUN_DIR##*/}"
+ATTEMPT=1
+STARTED="$(date +%s%3N)"
 if [ -f "$RUN_DIR/run.json" ]; then
-  BEGINS_WITH=(--resume "$RUN_DIR")
+  first="$(sed -n 's/.*"started_unix_ms": *\([0-9]*\).*/\1/p' "$RUN_DIR/run.json")"
+  STARTED="${first:-$STARTED}"
+  attempts="$(sed -n 's/.*"attempts": *\([0-9]*\).*/\1/p' "$RUN_DIR/run.json")"
+  ATTEMPT="$((${attempts:-1} + 1))"
+  rm -f "$RUN_DIR/control"
+fi
+export TORCHELASTIC_RESTART_COUNT="$((ATTEMPT - 1))"
+"#;
+
+/// Says what the launcher of a run begins with; it makes the folder itself, and gives one that is there this script's plan.
+const BEGINS_WITH: &str = r#"if [ -z "$RUN_DIR" ]; then
+  NAMED  BEGINS_WITH=(--id "${RUN_DIR##*/}")
+else
+  take_folder
+  BEGINS_WITH=(--id "${RUN_DIR##*/}" --resume "$RUN_DIR")
 fi
 mkdir -p "$SHARED_DIR/runs"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
@@ -124,9 +132,21 @@ pub(crate) fn script(writer: &mut Writer<'_>) -> String {
         out.push_str(&launcher(writer));
         return out;
     }
-    out.push_str(&found(saves && !interactive));
-    out.push_str(OWN_FOLDER);
-    out.push_str(&plan_document(writer));
+    out.push_str("\n# The run folder: plan, who and when, one log per rank, and checkpoints. The hub shows it, now or later\n");
+    if interactive {
+        out.push_str(&format!("{MASKED}{NAMED}mkdir \"$RUN_DIR\"\n{REMEMBERED}"));
+        out.push_str(&plan_document(writer, ""));
+    } else {
+        out.push_str(&writer.folders_of_jobs());
+        out.push_str(&found(saves));
+        out.push_str(MASKED);
+        out.push_str(&format!(
+            "if [ -z \"$RUN_DIR\" ]; then\n  {NAMED}  mkdir \"$RUN_DIR\"\nfi\ntake_folder\n"
+        ));
+        let check = check(writer);
+        out.push_str(&plan_document(writer, &check));
+        out.push_str(REMEMBERED);
+    }
     out.push_str(&run_json(writer));
     out.push_str("\n# Ranks find each other here, and take their numbers from Slurm\n");
     out.push_str(writer.endpoint());
@@ -153,6 +173,20 @@ pub(crate) fn script(writer: &mut Writer<'_>) -> String {
     out
 }
 
+/// The plan of an earlier job gives way to one that can go on from what it has saved, and to no other.
+fn check(writer: &mut Writer<'_>) -> String {
+    let mpi = writer.mpi();
+    let flags = writer.container_flags(&[]);
+    let prefix = writer.container_prefix();
+    format!(
+        "if [ -f \"$RUN_DIR/plan.json\" ] && ! cmp -s \"$RUN_DIR/.plan.json\" \"$RUN_DIR/plan.json\"; then\n  \
+         srun {mpi}-N 1 --ntasks=1 --ntasks-per-node=1 \\\n{flags}{prefix}  \
+         env \"LD_LIBRARY_PATH=$SHARDPLAN_TORCH_LIB${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" \\\n  \
+         \"$SHARDPLAN_RANK\" --check --plan \"$RUN_DIR/.plan.json\" --run-dir \"$RUN_DIR\" \\\n  \
+         || {{ leave_folder; exit 1; }}\nfi\n"
+    )
+}
+
 /// Where the run folder is, of an earlier job's run where that can be asked for.
 fn found(resumes: bool) -> String {
     let looks = "if [ \"${SLURM_RESTART_COUNT:-0}\"";
@@ -161,7 +195,12 @@ fn found(resumes: bool) -> String {
 
 /// The run by its launcher, which starts each rank by srun and goes on in the allocation when some are lost.
 fn launcher(writer: &mut Writer<'_>) -> String {
-    let mut out = found(true) + BEGINS_WITH;
+    let mut out = String::from(
+        "\n# The run folder: plan, who and when, one log per rank, and checkpoints. The hub shows it, now or later\n",
+    );
+    out.push_str(&writer.folders_of_jobs());
+    out.push_str(&found(true));
+    out.push_str(&BEGINS_WITH.replace("NAMED", NAMED));
     out.push_str(SAVED_STEPS);
     out.push_str(&footer::before(writer));
     let asked = writer.options.going_on;
@@ -173,7 +212,7 @@ fn launcher(writer: &mut Writer<'_>) -> String {
          echo \"shardplan is not at $SHARDPLAN: copy it beside shardplan-rank\" >&2\n  exit 1\nfi\n",
     );
     out.push_str(&format!(
-        "\"$SHARDPLAN\" run \"${{BEGINS_WITH[@]}}\" --runs=\"$SHARED_DIR/runs\" --slurm \\\n  \
+        "\"$SHARDPLAN\" run - \"${{BEGINS_WITH[@]}}\" --runs=\"$SHARED_DIR/runs\" --slurm \\\n  \
          --on-failure {} --max-recoveries {} \\\n  \
          --rank-binary=\"$SHARDPLAN_RANK\" --torch-lib=\"$SHARDPLAN_TORCH_LIB\" <<'{END_OF_PLAN}' &\n{plan}\n{END_OF_PLAN}\n",
         asked.on_failure.name(),
@@ -184,11 +223,11 @@ fn launcher(writer: &mut Writer<'_>) -> String {
     out
 }
 
-/// Writes the plan, whole or not at all, as a quoted here-document: the shell reads nothing in it.
-fn plan_document(writer: &mut Writer<'_>) -> String {
+/// Writes the plan, whole or not at all and once `check` lets it, as a quoted here-document: the shell reads nothing in it.
+fn plan_document(writer: &mut Writer<'_>, check: &str) -> String {
     let plan = plan_text(writer);
     format!(
-        "cat > \"$RUN_DIR/.plan.json\" <<'{END_OF_PLAN}'\n{plan}\n{END_OF_PLAN}\n\
+        "cat > \"$RUN_DIR/.plan.json\" <<'{END_OF_PLAN}'\n{plan}\n{END_OF_PLAN}\n{check}\
          mv \"$RUN_DIR/.plan.json\" \"$RUN_DIR/plan.json\"\n"
     )
 }

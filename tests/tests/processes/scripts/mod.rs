@@ -2,6 +2,7 @@
 
 mod fields;
 mod hostile;
+mod jobs;
 mod stage;
 mod values;
 
@@ -245,8 +246,9 @@ fn phases_and_exit_codes() {
     let retries = |site: &mut Site| site.retries = 1;
     let requeue: &[&str] = &["scontrol", "requeue", "123456"];
     check(&kind(Mode::Srun, Body::Bridge), retries, &[("PYTHON_EXIT", "3")], 3, &[(requeue, 1)]);
+    // Who else has queued it again takes no try away.
     let again = [("PYTHON_EXIT", "3"), ("SLURM_RESTART_COUNT", "1")];
-    check(&kind(Mode::Srun, Body::Bridge), retries, &again, 3, &[(requeue, 0)]);
+    check(&kind(Mode::Srun, Body::Bridge), retries, &again, 3, &[(requeue, 1)]);
 }
 
 #[test]

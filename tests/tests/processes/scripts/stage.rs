@@ -62,16 +62,35 @@ const DATE: &str = r#"case "$*" in *%s*) echo 1700000000000 ;; *) echo 20260101T
 /// Is given its plan on standard input.
 const LAUNCHER: &str = r#"cat > "$STAGE/given""#;
 
-const PROGRAMS: [(&str, &str); 11] = [
+/// How often Slurm has queued the job again, whatever a variable says that it has inherited.
+const SCONTROL: &str = r#"
+case "$1 $2" in
+  "show job") echo "   Requeue=1 Restarts=${RESTARTS-${SLURM_RESTART_COUNT:-0}} BatchFlag=1 Reboot=0" ;;
+  *) echo node1 ;;
+esac
+"#;
+
+/// The jobs that are `QUEUED`; its filters are heard, as squeue does.
+const SQUEUE: &str = r#"
+[ -z "${NO_ANSWER:-}" ] || exit "$NO_ANSWER"
+[ -n "${SQUEUE_STATES:-}${SQUEUE_PARTITION:-}" ] || printf '%s\n' $QUEUED
+"#;
+
+/// The worker's program, which may refuse a plan.
+const TRAIN: &str = r#"case " $* " in *" --check "*) exit "${CHECK_EXIT:-0}" ;; esac"#;
+
+const PROGRAMS: [(&str, &str); 13] = [
     ("srun", SRUN),
     ("uv", UV),
     ("python", "exit \"${PYTHON_EXIT:-0}\"\n"),
-    ("scontrol", "echo node1\n"),
+    ("scontrol", SCONTROL),
+    ("squeue", SQUEUE),
+    ("sleep", ""),
     ("numactl", "while [ \"${1#-}\" != \"$1\" ]; do shift; done\n\"$@\"\n"),
     ("apptainer", "while [ $# -gt 0 ] && [ \"$1\" != bash ] && [ \"$1\" != env ]; do shift; done\n\"$@\"\n"),
     ("module", ""),
     ("salloc", ""),
-    ("train", ""),
+    ("train", TRAIN),
     ("mkdir", MKDIR),
     ("date", DATE),
 ];

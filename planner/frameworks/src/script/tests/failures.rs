@@ -185,7 +185,8 @@ fn a_workers_script_goes_on_in_its_allocation() {
         "--slurm \\\n  --on-failure drop --max-recoveries 3 \\\n",
         "--torch-lib=\"$SHARDPLAN_TORCH_LIB\" <<'SHARDPLAN_PLAN_JSON' &\n",
         "trap 'kill -TERM \"$LAUNCHER\" 2> /dev/null || true' TERM INT USR1\n",
-        "BEGINS_WITH=(--resume \"$RUN_DIR\")",
+        "  BEGINS_WITH=(--id \"${RUN_DIR##*/}\" --resume \"$RUN_DIR\")\n",
+        "\"$SHARDPLAN\" run - \"${BEGINS_WITH[@]}\" --runs",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }

@@ -357,7 +357,7 @@ fn habits_besides() {
             "module load cuda/12.9",
             "apptainer exec --nv --bind \"$MOUNTS\" \"$IMAGE\"",
             "numactl --cpunodebind=\"$((SLURM_LOCALID / 4))\"",
-            "-lt 2 ]",
+            "-le 2 ]",
         ],
         &["--container-image"],
     );
