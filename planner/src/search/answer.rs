@@ -35,7 +35,7 @@ pub struct SearchAnswer {
     /// The nearest plan that is faster than the best and does not fit, with what it lacks; none where only the first row was
     /// wanted.
     pub nearest: Option<Beyond>,
-    /// Where nothing fits, or only just, what would.
+    /// Where nothing fits, or only just, what would; where no plan meets the deadline, on how many GPUs one does.
     pub relief: Option<Relief>,
     /// Of the first row, what was free, and what another value would cost; empty while the search goes on.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -153,3 +153,50 @@ fn a_batch_that_nobody_said_is_the_one_of_the_nodes() {
     let row = whole(&Search::new(&request).unwrap()).rows.remove(0);
     assert_eq!(row.apply(&request.plan).training.global_batch_size, Some(batch_there));
 }
+
+#[test]
+fn a_deadline_that_is_missed_is_told_the_gpus_that_meet_it() {
+    for (preset, gpu, over) in [("llama-3-8b", "h100-sxm", 2.5), ("gpt-oss-20b", "h200", 7.0)] {
+        let more =
+            json!({"objective": "deadline", "training": {"train_tokens": 1e11, "global_batch_size": 1024}});
+        let mut request = request(json!({"preset": preset}), json!({"gpu": gpu, "nodes": 1}), more);
+        request.deadline_days = Some(1e6);
+        let whole_of = |request: &Request| whole(&Search::new(request).unwrap());
+        let answer = whole_of(&request);
+        assert_eq!(answer.relief, None, "{preset}");
+        let days = answer.rows[0].days.unwrap();
+        request.deadline_days = Some(days / over);
+        let relief = whole_of(&request).relief.unwrap();
+        let [remedy] = &relief.remedies[..] else { panic!("{preset}: {relief:?}") };
+        assert!(remedy.said.contains(" days for all tokens") && relief.smallest.is_none(), "{}", remedy.said);
+        let nodes = remedy.changes[0].value.as_u64().unwrap();
+        assert!((over..2.0 * over).contains(&(nodes as f64)), "{preset}: {nodes}");
+        // Who takes them is in time.
+        request.plan.cluster.nodes = Some(nodes);
+        let answer = whole_of(&request);
+        assert!(answer.rows[0].days.unwrap() <= days / over && answer.relief.is_none(), "{preset}");
+        assert_eq!(Some(answer.rows[0].step_seconds), remedy.step_seconds, "{preset}");
+    }
+}
+
+#[test]
+fn what_stands_first_is_no_note_where_nothing_fits_and_advice_is_what_the_command_takes() {
+    let of = |preset: &str, gpu: &str, objective: &str, only_first: bool| {
+        let more = json!({"objective": objective});
+        let mut request = request(json!({"preset": preset}), json!({"gpu": gpu, "nodes": 1}), more);
+        request.only_first = only_first;
+        whole(&Search::new(&request).unwrap())
+    };
+    let nothing = of("llama-3-70b", "l40s", "fewest_gpus", true);
+    assert!(nothing.rows.is_empty() && nothing.notes.is_empty(), "{:?}", nothing.notes);
+    assert!(
+        nothing.relief.unwrap().suggestions.iter().any(|said| said.contains(" GPUs: what is chosen then"))
+    );
+    // One node is the fewest there are.
+    let one = of("llama-3-8b", "h100-sxm", "fewest_gpus", true).notes.join("\n");
+    assert!(one.contains("so the fewest are no choice") && !one.contains("nodes="), "{one}");
+    for (only_first, said) in [(true, "with nodes (up to cluster.nodes)"), (false, "such as nodes=1..2")] {
+        let notes = of("llama-3-8b", "h100-sxm", "cheapest", only_first).notes.join("\n");
+        assert!(notes.contains(said), "{notes}");
+    }
+}

@@ -53,7 +53,8 @@ impl Search {
     /// [`Search::help`] looks.
     pub fn finish_with(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let mut answer = self.so_far(known, partial, simulated);
-        answer.relief = (answer.counts.fitting == 0).then(|| self.lacking(partial));
+        let late = answer.rows.first().is_some_and(|first| self.too_late(first).is_some());
+        answer.relief = (answer.counts.fitting == 0 || late).then(|| self.lacking(partial));
         let [group, other] = self.ranking.groups(partial);
         let ranked = self.ranked(partial.group(group), simulated);
         answer.chosen = self.chosen(&ranked);
@@ -98,7 +99,7 @@ impl Search {
         // For the first row alone nothing is kept of what is too large.
         let best = ranked.iter().flatten().next().filter(|_| !self.request.only_first);
         let nearest = best.and_then(|(best, _)| self.nearest(partial, best));
-        let mut notes = self.notes();
+        let mut notes = self.notes(!rows.is_empty());
         notes.extend(rows.first().and_then(|first| self.too_late(first)));
         SearchAnswer {
             version: VERSION,
@@ -127,8 +128,8 @@ impl Search {
         ))
     }
 
-    /// What an objective or a figure does not mean here.
-    fn notes(&self) -> Vec<String> {
+    /// What an objective or a figure does not mean here. What stands first says something only where there are rows.
+    fn notes(&self, has_rows: bool) -> Vec<String> {
         let mut notes: Vec<String> = failing::note(&self.request).into_iter().collect();
         let subspaces = &self.space.subspaces;
         if let Some(gpu) =
@@ -147,19 +148,33 @@ impl Search {
         }
         let worlds = |subspace: &Subspace| subspace.plan.world_size();
         let alike = subspaces.windows(2).all(|pair| worlds(&pair[0]) == worlds(&pair[1]));
+        let Some(first) = subspaces.first().filter(|_| has_rows && alike) else { return notes };
+        let (gpus, nodes) = (worlds(first), first.plan.cluster.nodes);
         let prices = |subspace: &Subspace| subspace.price;
-        if priced && alike && subspaces.windows(2).all(|pair| prices(&pair[0]) == prices(&pair[1])) {
-            let gpus = subspaces.first().map_or(0, worlds);
+        if priced && subspaces.windows(2).all(|pair| prices(&pair[0]) == prices(&pair[1])) {
+            let choice = match self.request.only_first {
+                // Whoever has a plan chosen names what is, and bounds no axes.
+                true => "with nodes (up to cluster.nodes) or gpu among what is chosen there is a choice"
+                    .to_owned(),
+                false => {
+                    format!(
+                        "bounds of nodes or several GPUs give a choice, such as nodes=1..{}",
+                        nodes.max(2)
+                    )
+                }
+            };
             notes.push(format!(
-                "every plan has {gpus} GPUs at one price, so the cheapest is the fastest; bounds of nodes or several GPUs give a choice, such as nodes=1..{}",
-                subspaces.first().map_or(1, |subspace| subspace.plan.cluster.nodes).max(2)
+                "every plan has {gpus} GPUs at one price, so the cheapest is the fastest; {choice}"
             ));
         }
-        if self.request.objective == Objective::FewestGpus && alike && self.request.fewest.fits.is_none() {
-            let gpus = subspaces.first().map_or(0, worlds);
+        if self.request.objective == Objective::FewestGpus && self.request.fewest.fits.is_none() {
+            // Of one node there are no fewer.
+            let choice = match nodes {
+                0 | 1 => String::new(),
+                _ => format!("; bounds of nodes give one, such as nodes=1..{nodes}"),
+            };
             notes.push(format!(
-                "every plan has {gpus} GPUs, so the fewest are no choice and the fastest stands first; bounds of nodes give one, such as nodes=1..{}",
-                subspaces.first().map_or(1, |subspace| subspace.plan.cluster.nodes).max(2)
+                "every plan has {gpus} GPUs, so the fewest are no choice and the fastest stands first{choice}"
             ));
         }
         notes

@@ -64,7 +64,10 @@ fn check_found(search: &Search, found: &Partial) -> Result<SearchAnswer, TestCas
     }
     let fits = counts.fitting > 0;
     prop_assert!(answer.front.iter().all(|row| (row.group == FitGroup::Fits) == fits));
-    prop_assert_eq!(answer.relief.is_none(), fits);
+    let late = answer.rows.first().and_then(|row| row.missed(answer.objective, answer.deadline_days));
+    prop_assert_eq!(answer.relief.is_none(), fits && late.is_none());
+    // What would help is told in a sentence at least.
+    prop_assert!(answer.relief.iter().all(|relief| !relief.suggestions.is_empty()));
     if !fits && counts.tight > 0 {
         prop_assert!(answer.tight_in_words().starts_with("nothing fits for sure"));
         prop_assert!(answer.relief.iter().all(|relief| relief.smallest.is_none()));
@@ -249,7 +252,14 @@ fn what_an_objective_does_not_mean_is_said() {
         request.axes.nodes = Some(AxisValues::Values(vec![1, 2]));
     };
     assert_eq!(notes(choice), "");
-    assert!(notes(|request| request.objective = Objective::FewestGpus).contains("nodes=1..2"));
+    let held = |request: &mut Request| {
+        request.objective = Objective::FewestGpus;
+        request.axes.nodes = Some(AxisValues::Fixed(2));
+    };
+    assert!(notes(held).contains("nodes=1..2"));
+    // There are none fewer than one.
+    let one = notes(|request| request.objective = Objective::FewestGpus);
+    assert!(one.contains("the fewest are no choice") && !one.contains("nodes="), "{one}");
     let free = |request: &mut Request| {
         request.objective = Objective::FewestGpus;
         request.axes.nodes = Some(AxisValues::Values(vec![1, 2]));

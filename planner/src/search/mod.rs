@@ -23,6 +23,7 @@
 //! ```
 
 mod alike;
+mod anew;
 mod answer;
 mod axes;
 mod candidate;

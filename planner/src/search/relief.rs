@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::Search;
+use super::anew::Fitting;
 use super::answer::{Pin, Relief, Remedy, RuleCount};
 use super::partial::Partial;
 use super::request::{Axes, AxisValues, Limits, Request};
@@ -16,7 +17,7 @@ use crate::json::read_value;
 use crate::parse::with_value;
 use crate::plan::Plan;
 use crate::settings::Granularity;
-use crate::units::{Bytes, Dtype};
+use crate::units::Dtype;
 use crate::wire::{PlanFile, Setting};
 
 /// The field by which modules that are recomputed are said in a word, as commands and plan files take it.
@@ -60,17 +61,10 @@ struct Smaller {
     settings: Vec<(&'static str, Value)>,
 }
 
-/// A plan that fits.
-struct Fitting {
-    settings: Settings,
-    peak_bytes: u64,
-    seconds: f64,
-}
-
 impl Search {
     /// The plan that lacks the least, without what would help. Tight plans are rows, so none lacks anything then.
     pub(super) fn lacking(&self, partial: &Partial) -> Relief {
-        let all = partial.smallest.values().filter(|_| partial.tight.count == 0);
+        let all = partial.smallest.values().filter(|_| partial.fitting() == 0);
         let least = all.min_by_key(|scored| (self.missing(scored), scored.candidate));
         Relief { smallest: least.and_then(|least| self.beyond(least, 1.0)), ..Relief::default() }
     }
@@ -79,6 +73,9 @@ impl Search {
     pub(super) fn relief(&self, partial: &Partial, rules: &[RuleCount]) -> Relief {
         if partial.smallest.is_empty() {
             return self.without_failed().unwrap_or_else(|| self.invalid(rules));
+        }
+        if partial.fits.count > 0 {
+            return self.in_time(partial);
         }
         let smallest = self.lacking(partial).smallest;
         let mut remedies = self.unpinned();
@@ -252,13 +249,13 @@ impl Search {
         for (slot, _) in self.held().into_iter().filter(|(slot, _)| slot.field != "cluster.nodes") {
             found.extend(self.fitting(&|axes| *(slot.axis)(axes) = None).map(|fitting| {
                 let changes = vec![pin(slot, &fitting.settings)];
-                fitting.remedy(&left_open(&changes), changes)
+                self.remedy(fitting, &left_open(&changes), changes)
             }));
         }
         if self.request().axes.recompute.is_some() {
             found.extend(self.fitting(&|axes| axes.recompute = None).map(|fitting| {
                 let changes = vec![recompute(&fitting.settings)];
-                fitting.remedy(&left_open(&changes), changes)
+                self.remedy(fitting, &left_open(&changes), changes)
             }));
         }
         found
@@ -271,7 +268,7 @@ impl Search {
             let fitting = self.fitting(&|axes| put(axes, &smaller.settings));
             found.extend(fitting.map(|fitting| Remedy {
                 changes_training: smaller.changes_training,
-                ..fitting.remedy(smaller.title, pins(&smaller.settings))
+                ..self.remedy(fitting, smaller.title, pins(&smaller.settings))
             }));
         }
         if !found.is_empty() || all.len() < 2 {
@@ -289,7 +286,7 @@ impl Search {
             let what = format!("{}, recomputation {}", titles.join(", "), fitting.settings.recompute.0);
             Remedy {
                 changes_training: all.iter().any(|one| one.changes_training),
-                ..fitting.remedy(&what, changes)
+                ..self.remedy(fitting, &what, changes)
             }
         });
         together.into_iter().collect()
@@ -375,7 +372,7 @@ impl Search {
         let told = |fitting: Fitting| {
             let gpus = fitting.settings.gpus(&self.request().plan);
             let nodes = Pin { field: "cluster.nodes".to_owned(), value: fitting.settings.nodes.into() };
-            fitting.remedy(&format!("{gpus} GPUs"), vec![nodes])
+            self.remedy(fitting, &format!("{gpus} GPUs"), vec![nodes])
         };
         less.into_iter().chain(more).map(told).collect()
     }
@@ -401,7 +398,7 @@ impl Search {
         ];
         let said = of_the_old.into_iter().filter(|(_, said)| *said);
         changes.extend(said.map(|(field, _)| Pin { field: field.to_owned(), value: Value::Null }));
-        Some(fitting.remedy(&format!("GPUs with more memory, such as {id}"), changes))
+        Some(self.remedy(fitting, &format!("GPUs with more memory, such as {id}"), changes))
     }
 
     /// The best plan by the closed form that fits when axes are changed, of those that are looked at: there are bounds on how
@@ -432,36 +429,6 @@ fn said(finding: &Finding) -> String {
     let near: Vec<String> = finding.nearest.iter().map(word).collect();
     let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
     format!("{}: {}{near} ({})", finding.field, finding.message, finding.rule)
-}
-
-impl Fitting {
-    /// The best by the closed form of a request's plans that fit.
-    fn of(request: &Request) -> Option<Fitting> {
-        let search = Search::new(request).ok()?;
-        let mut partial = Partial::default();
-        let mut worker = search.worker();
-        (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
-        let best = partial.fits.best.first()?;
-        let settings = search.settings(&best.candidate)?;
-        let seconds = search.slowed(best, search.simulate(best).seconds.unwrap_or(best.seconds));
-        Some(Fitting { settings, peak_bytes: best.peak_bytes, seconds })
-    }
-
-    /// With what changes, in words and as fields.
-    fn remedy(self, what: &str, changes: Vec<Pin>) -> Remedy {
-        let said = format!(
-            "{what}: a plan that fits then takes {} on each GPU; the fastest is found by choosing anew",
-            Bytes(self.peak_bytes).in_words()
-        );
-        Remedy {
-            said,
-            changes,
-            settings: self.settings,
-            peak_bytes: Some(self.peak_bytes),
-            step_seconds: Some(self.seconds),
-            changes_training: false,
-        }
-    }
 }
 
 impl Relief {

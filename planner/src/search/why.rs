@@ -1,8 +1,7 @@
 //! "Why not this one": what stands in the way of settings that somebody had in mind.
 
+use super::anew::First;
 use super::answer::{Row, WhyNot};
-use super::finish::Known;
-use super::partial::Partial;
 use super::request::{Limits, Request};
 use super::settings::Settings;
 use super::{Fewest, Search};
@@ -158,12 +157,9 @@ impl Search {
 /// # Errors
 /// Where nothing is valid, what stands in the way.
 fn first_of(request: Request) -> Result<Settings, Vec<String>> {
-    let search = Search::new(&Request { only_first: true, ..request })
+    let first = First::of(request, u64::MAX)
         .map_err(|findings| findings.into_iter().map(|finding| finding.message).collect::<Vec<String>>())?;
-    let (mut worker, mut partial) = (search.worker(), Partial::default());
-    (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
-    let shortlist = search.shortlist(&partial);
-    let answer = search.so_far(&mut Known::default(), &partial, &search.simulated(&shortlist));
+    let Some(First { search, partial, answer }) = first else { return Err(Vec::new()) };
     let smallest = || {
         let smallest = partial.smallest.values();
         let smallest = smallest.min_by_key(|scored| (search.missing(scored), scored.candidate))?;
