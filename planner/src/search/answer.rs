@@ -54,22 +54,25 @@ by_field! { open SearchAnswer { version, objective, rows, front, counts, left_ou
 impl SearchAnswer {
     /// What to look at first: the fastest, the one that costs least, the one with the most memory left, the one on fewest GPUs;
     /// of those that are the same plan only the first, the last only where the numbers of GPUs differ, and none that misses a deadline.
+    /// A tight plan may be one where a tight one stands first; for memory and fewest GPUs only where nothing fits for sure, as objectives
+    /// have it.
     pub fn bests(&self) -> Vec<(Objective, &Row)> {
-        let group = self.rows.first().map(|row| row.group);
         let in_time = |row: &&Row| row.missed(self.objective, self.deadline_days).is_none();
-        let all =
-            || self.rows.iter().chain(&self.front).filter(|row| Some(row.group) == group).filter(in_time);
-        let least = |of: fn(&Row) -> f64| {
-            all().min_by(|one, other| {
+        let all = || self.rows.iter().chain(&self.front).filter(in_time);
+        let fits = |row: &Row| row.group == FitGroup::Fits;
+        let [speed, memory] = [self.rows.first().is_some_and(|first| !fits(first)), !all().any(fits)];
+        let least = |tight: bool, of: fn(&Row) -> f64| {
+            let allowed = all().filter(|row| tight || fits(row));
+            allowed.min_by(|one, other| {
                 of(one).total_cmp(&of(other)).then(one.step_seconds.total_cmp(&other.step_seconds))
             })
         };
         let alike = all().all(|row| self.rows.first().is_some_and(|first| first.gpus == row.gpus));
         let found = [
             (Objective::Fastest, self.rows.first()),
-            (Objective::Cheapest, least(|row| row.cost.unwrap_or(row.gpu_hours))),
-            (Objective::MostHeadroom, least(|row| -(row.headroom_bytes.unwrap_or_default() as f64))),
-            (Objective::FewestGpus, least(|row| row.gpus as f64).filter(|_| !alike)),
+            (Objective::Cheapest, least(speed, |row| row.cost.unwrap_or(row.gpu_hours))),
+            (Objective::MostHeadroom, least(memory, |row| -(row.headroom_bytes.unwrap_or_default() as f64))),
+            (Objective::FewestGpus, least(memory, |row| row.gpus as f64).filter(|_| !alike)),
         ];
         let mut bests: Vec<(Objective, &Row)> = Vec::new();
         for (objective, row) in found.into_iter().filter_map(|(objective, row)| Some((objective, row?))) {

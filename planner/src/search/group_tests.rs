@@ -180,6 +180,11 @@ fn a_tight_plan_stands_first_where_whatever_fits_takes_over_twice_as_long() {
         matches!(headings.as_slice(), [Some(one), Some(other)] if one.starts_with("tight, and first") && other == "these fit for sure"),
         "{headings:?}"
     );
+    // Most memory is left by one that fits for sure, whatever stands first.
+    let most =
+        answer.bests().into_iter().find(|(objective, _)| *objective == Objective::MostHeadroom).unwrap().1;
+    let left = answer.rows.iter().chain(&answer.front).filter_map(|row| row.headroom_bytes).max();
+    assert_eq!((most.group, most.headroom_bytes), (FitGroup::Fits, left));
     // Who wants the first row alone gets the same, and is told of the other.
     let alone = whole(&Search::new(&Request { only_first: true, ..request.clone() }).unwrap());
     assert_eq!(alone.rows.len(), 1);
