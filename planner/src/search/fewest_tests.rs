@@ -200,3 +200,32 @@ fn what_stands_first_is_no_note_where_nothing_fits_and_advice_is_what_the_comman
         assert!(notes.contains(said), "{notes}");
     }
 }
+
+/// Nearer plans are those that the objective would take, if they fitted.
+#[test]
+fn the_nearest_plan_is_one_that_the_objective_prefers() {
+    let mut found = 0;
+    for objective in Objective::ALL {
+        let more = json!({"training": {"global_batch_size": 64, "train_tokens": 1e11}});
+        let mut request = request(json!({"preset": "qwen3-14b"}), json!({"gpu": "l40s", "nodes": 8}), more);
+        (request.objective, request.only_first) = (objective, false);
+        request.deadline_days = Some(1000.0);
+        request.axes.nodes = Some(AxisValues::Values(vec![4, 8]));
+        let answer = whole(&Search::new(&request).unwrap());
+        let (Some(nearest), first) = (&answer.nearest, &answer.rows[0]) else { continue };
+        found += 1;
+        let cost = |nodes: u64, seconds: f64| nodes as f64 * seconds;
+        let [own, best] = [
+            (nearest.settings.nodes, nearest.step_seconds),
+            (first.settings.nodes, first.closed_form_seconds),
+        ];
+        let prefers = match objective {
+            Objective::Fastest => true,
+            Objective::FewestGpus => own.0 <= best.0,
+            Objective::Cheapest | Objective::Deadline => cost(own.0, own.1) <= cost(best.0, best.1),
+            Objective::MostHeadroom => false,
+        };
+        assert!(prefers && own.1 < best.1, "{objective:?}: {nearest:?} {first:?}");
+    }
+    assert!(found > 1, "{found}");
+}

@@ -371,10 +371,11 @@ impl Search {
             .collect()
     }
 
-    /// The plan that lacks the least memory among those that would be faster than the best.
+    /// The plan that lacks the least memory among those that would be faster than the best, and better by the objective, too.
     fn nearest(&self, partial: &Partial, best: &Scored) -> Option<Beyond> {
-        let faster =
-            partial.beyond.values().flat_map(|front| &front.0).filter(|scored| scored.seconds < best.seconds);
+        let key = self.key(best);
+        let is_better = |one: &&Scored| one.seconds < best.seconds && self.key(one).compare(&key).is_lt();
+        let faster = partial.beyond.values().flat_map(|front| &front.0).filter(is_better);
         let nearest = faster.min_by_key(|scored| (self.missing(scored), scored.candidate))?;
         self.beyond(nearest, best.seconds / nearest.seconds)
     }
