@@ -345,6 +345,25 @@ pub fn with_usual_framework(file: &PlanFile) -> PlanFile {
     file
 }
 
+/// The file after a change of another's runtime or GPU, with the framework that goes with them: one that is the usual one before follows
+/// both, for nobody chose it; another stays as long as it trains with the runtime.
+#[must_use]
+pub fn with_framework_after(before: &PlanFile, after: &PlanFile) -> PlanFile {
+    let mut file = after.clone();
+    let moved = before.runtime != after.runtime;
+    if !moved && before.cluster.gpu == after.cluster.gpu {
+        return file;
+    }
+    let own = &after.software.framework;
+    let assumed = own.is_some()
+        && *own == before.software.framework
+        && *own == Named::usual_of(before).map(Named::text);
+    if assumed {
+        file.software.framework = None;
+    }
+    if moved || assumed { with_usual_framework(&file) } else { file }
+}
+
 /// The file for a search over runtimes: with no framework where it names one that does not train with all of them, for no recipe
 /// would hold for all.
 #[must_use]
@@ -452,6 +471,40 @@ mod tests {
                 expected,
                 "{runtime:?} {named:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_framework_that_nobody_chose_follows_runtime_and_gpu() {
+        let on = |runtime: Option<Runtime>, gpu: &str, named: Option<&str>| {
+            let mut file = PlanFile { runtime, ..PlanFile::default() };
+            (file.cluster.gpu, file.software.framework) = (gpu.to_owned(), named.map(str::to_owned));
+            file
+        };
+        let (fsdp2, native) = (Some(Runtime::Fsdp2), Some(Runtime::Native));
+        for (before, runtime, gpu, expected) in [
+            (on(None, "h100-sxm", Some("bridge 26.08")), None, "mi300x", Some("megatron-lm core_v0.19")),
+            (on(None, "mi300x", Some("megatron-lm core_v0.19")), None, "b200", Some("bridge 26.08")),
+            (on(None, "h100-sxm", Some("bridge 26.08")), None, "h200", Some("bridge 26.08")),
+            // Somebody's choice stays, as far as it trains with the runtime.
+            (on(None, "h100-sxm", Some("nemo 25.04")), None, "mi300x", Some("nemo 25.04")),
+            (
+                on(None, "h100-sxm", Some("megatron-lm core_v0.19")),
+                None,
+                "mi300x",
+                Some("megatron-lm core_v0.19"),
+            ),
+            (on(None, "h100-sxm", Some("nemo 25.04")), fsdp2, "h100-sxm", Some("torchtitan 0.3")),
+            (on(None, "h100-sxm", Some("bridge 26.08")), fsdp2, "mi300x", Some("torchtitan 0.3")),
+            // None stays none on another GPU, and is one of a runtime that has one.
+            (on(None, "h100-sxm", None), None, "mi300x", None),
+            (on(native, "h100-sxm", None), native, "mi300x", None),
+            (on(native, "mi300x", None), None, "mi300x", Some("megatron-lm core_v0.19")),
+        ] {
+            let mut after = before.clone();
+            (after.runtime, after.cluster.gpu) = (runtime, gpu.to_owned());
+            let found = with_framework_after(&before, &after).software.framework;
+            assert_eq!(found.as_deref(), expected, "{before:?} {gpu}");
         }
     }
 

@@ -348,11 +348,9 @@ impl Store {
         let before = self.said_now();
         let mut after = PlanFile::clone(&before);
         change(&mut after);
-        if after.runtime != before.runtime && !field.is_empty() {
-            // The framework goes with the runtime.
-            after = planner::software::with_usual_framework(&after);
-        }
         if !field.is_empty() {
+            // The framework goes with the runtime and the GPU.
+            after = planner::software::with_framework_after(&before, &after);
             with_usual_nodes(&before.cluster, &mut after.cluster);
         }
         if after != *before {
