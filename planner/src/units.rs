@@ -44,9 +44,19 @@ impl Bytes {
         with_unit(self.scaled())
     }
 
+    /// Both in words of base 1024, with as many decimals as tell them apart, two at least.
+    pub fn apart(self, other: Bytes) -> [String; 2] {
+        told_apart(self != other, |decimals| [self, other].map(|one| with_decimals(one.scaled(), decimals)))
+    }
+
     /// In words of base 1000, such as `12.35 GB`.
     pub fn in_words_by_1000(self) -> String {
         with_unit(self.scaled_by_1000())
+    }
+
+    /// Two figures of GiB without the unit, with as many decimals as tell them apart, two at least.
+    pub fn gib_figures_apart(self, other: Bytes) -> [String; 2] {
+        told_apart(self != other, |decimals| [self, other].map(|one| one.gib_figure(decimals)))
     }
 
     /// GiB without the unit, for columns that have it at their head: with so many decimals, and below a tenth with as many as
@@ -85,11 +95,23 @@ impl std::iter::Sum for Bytes {
     }
 }
 
-fn with_unit((value, unit): (f64, &str)) -> String {
+fn with_unit(scaled: (f64, &str)) -> String {
+    with_decimals(scaled, 2)
+}
+
+fn with_decimals((value, unit): (f64, &str), decimals: usize) -> String {
     match unit {
         "B" => format!("{value} B"),
-        _ => format!("{value:.2} {unit}"),
+        _ => format!("{value:.decimals$} {unit}"),
     }
+}
+
+/// Two texts with two decimals, or where they should differ and don't with as many more as it takes.
+fn told_apart(differ: bool, written: impl Fn(usize) -> [String; 2]) -> [String; 2] {
+    /// A byte of a GiB.
+    const MOST: usize = 10;
+    let texts = (2..=MOST).map(&written).find(|[one, other]| !differ || one != other);
+    texts.unwrap_or_else(|| written(MOST))
 }
 
 /// A number as options and settings write it: whole ones as such, and others as short as they can be read back.
@@ -274,6 +296,20 @@ mod tests {
             (Bytes(0).gib_figure(2), Bytes(80 << 30).gib_figure(1)),
             ("0.00".to_owned(), "80.0".to_owned())
         );
+    }
+
+    #[test]
+    fn two_counts_that_differ_are_told_apart() {
+        let check = |one: u64, other: u64, expected: [&str; 2]| {
+            assert_eq!(Bytes(one).apart(Bytes(other)), expected);
+        };
+        let all = 80 << 30;
+        check(all, 79 << 30, ["80.00 GiB", "79.00 GiB"]);
+        check(all + (30 << 10), all, ["80.00003 GiB", "80.00000 GiB"]);
+        check(all, all, ["80.00 GiB", "80.00 GiB"]);
+        check(all + 1, all, ["80.000000001 GiB", "80.000000000 GiB"]);
+        check(3, 2, ["3 B", "2 B"]);
+        assert_eq!(Bytes(all + (1 << 20)).gib_figures_apart(Bytes(all)), ["80.001", "80.000"]);
     }
 
     #[test]

@@ -123,18 +123,16 @@ fn readable(answer: &Answer) -> String {
         None => out.push_str("verdict     Invalid\n"),
         Some(memory) => {
             let [low, high] = memory.interval_bytes;
-            let capacity = memory
-                .capacity_bytes
-                .map_or_else(|| "the host's memory".to_owned(), |bytes| format!("{} GiB", text::gib(bytes)));
+            let of = text::gib_of(memory.peak_bytes, memory.capacity_bytes);
+            let of_what = if memory.capacity_bytes.is_none() { " of the host's memory" } else { " GiB" };
             out.push_str(&format!(
-                "verdict     {}: {} of {capacity} ({} to {} likely)\n\n",
+                "verdict     {}: {of}{of_what} ({} to {} likely)\n\n",
                 // What a host has free nobody knows before the worker asks.
                 if memory.capacity_bytes.is_none() {
                     "Not known whether it fits"
                 } else {
                     verdict_words(memory.verdict)
                 },
-                text::gib(memory.peak_bytes),
                 text::gib(low),
                 text::gib(high)
             ));

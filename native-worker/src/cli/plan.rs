@@ -108,17 +108,10 @@ impl PlanCommand {
             Verdict::Invalid => "invalid",
         };
         if let (Some(memory), Some(groups)) = (&answer.memory, &answer.groups) {
-            let capacity =
-                memory.capacity_bytes.map_or_else(String::new, |bytes| format!(" of {}", text::gib(bytes)));
+            let of = text::gib_of(memory.peak_bytes, memory.capacity_bytes);
             notice(&format!(
-                "{words}: {}{capacity} GiB on the fullest of {} GPUs; tp {} cp {} pp {} ep {} dp {}",
-                text::gib(memory.peak_bytes),
-                groups.world,
-                groups.tp,
-                groups.cp,
-                groups.pp,
-                groups.ep,
-                groups.dp
+                "{words}: {of} GiB on the fullest of {} GPUs; tp {} cp {} pp {} ep {} dp {}",
+                groups.world, groups.tp, groups.cp, groups.pp, groups.ep, groups.dp
             ));
         }
         if let Some(time) = &answer.time {

@@ -13,6 +13,13 @@ pub fn gib(bytes: u64) -> String {
     if bytes == 0 { "0".to_owned() } else { Bytes(bytes).gib_figure(2) }
 }
 
+/// The same of so many, where that is known: with as many decimals as tell both apart.
+pub fn gib_of(bytes: u64, all: Option<u64>) -> String {
+    let Some(all) = all else { return gib(bytes) };
+    let [part, all] = Bytes(bytes).gib_figures_apart(Bytes(all));
+    format!("{part} of {all}")
+}
+
 /// Seconds with four significant digits.
 pub fn seconds(seconds: f64) -> String {
     match seconds {
@@ -152,6 +159,9 @@ mod tests {
         assert_eq!(thousands(228_689_748_992), "228,689,748,992");
         assert_eq!(gib(1 << 30), "1.00");
         assert_eq!(gib(1 << 20), "0.000977");
+        assert_eq!(gib_of(3 << 30, Some(80 << 30)), "3.00 of 80.00");
+        assert_eq!(gib_of((80 << 30) + (30 << 10), Some(80 << 30)), "80.00003 of 80.00000");
+        assert_eq!(gib_of(1 << 30, None), "1.00");
     }
 
     #[test]

@@ -392,12 +392,11 @@ impl Search {
     pub(super) fn beyond(&self, scored: &Scored, speedup: f64) -> Option<Beyond> {
         let settings = self.settings(&scored.candidate)?;
         let missing_bytes = self.missing(scored);
+        let [taken, there] = Bytes(scored.peak_bytes).apart(Bytes(self.capacity(scored)));
         let needs = format!(
-            "{} more on the fullest GPU: it takes {}, and a {} has {}",
+            "{} more on the fullest GPU: it takes {taken}, and a {} has {there}",
             Bytes(missing_bytes).in_words(),
-            Bytes(scored.peak_bytes).in_words(),
-            settings.gpu,
-            Bytes(self.capacity(scored)).in_words()
+            settings.gpu
         );
         let (step_seconds, peak_bytes) = (self.slowed(scored, scored.seconds), scored.peak_bytes);
         Some(Beyond { settings, step_seconds, speedup, peak_bytes, missing_bytes, needs })
