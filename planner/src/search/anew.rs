@@ -156,7 +156,7 @@ impl Search {
             // Models divide by powers of two, and by some times them.
             let step = 1 << u64::from((wanted as u64).max(1).ilog2()).saturating_sub(2);
             let nodes = (wanted.ceil() as u64).max(own + 1).next_multiple_of(step);
-            let change = vec![Pin { field: "cluster.nodes".to_owned(), value: nodes.into() }];
+            let change = self.nodes_in_fields(nodes);
             let Some((row, found)) = self.anew(&change) else { break };
             if row.missed(self.request().objective, self.request().deadline_days).is_none() {
                 let what = format!("{} GPUs", row.gpus);

@@ -131,6 +131,7 @@ fn every_remedy_gives_what_it_says() {
         ("llama-3-70b", "l40s", 2, json!({"layout": {"tp": 8, "pp": 2}})),
         ("qwen2.5-72b", "a100-80gb-sxm", 1, json!({"runtime": "fsdp2", "layout": {"pp": 1}})),
         ("glm-4.5-air", "h200", 1, json!({"objective": "fewest_gpus"})),
+        ("glm-4.5", "gb200", 1, json!({})),
         ("mixtral-8x7b", "h100-sxm", 1, json!({"training": {"recompute": {"granularity": "none"}}})),
     ] {
         let mut value = json!({"version": 1, "model": {"preset": preset}, "choose": "all",
@@ -142,6 +143,10 @@ fn every_remedy_gives_what_it_says() {
         let choice = Choice::of(&file).unwrap().unwrap();
         let answer = whole(&Search::new(&choice.request).unwrap());
         for remedy in answer.relief.iter().flat_map(|relief| &relief.remedies) {
+            // Who names the GPU alone means its usual nodes, and a file without their number 8 GPUs.
+            let fields: Vec<&str> = remedy.changes.iter().map(|pin| pin.field.as_str()).collect();
+            let more = fields.contains(&"cluster.nodes");
+            assert_eq!(fields.contains(&"cluster.gpus_per_node"), more && gpu == "gb200", "{fields:?}");
             if let Some(group) = does_what_it_says(&file, &choice.request, remedy) {
                 groups[usize::from(group == FitGroup::Tight)] += 1;
             }

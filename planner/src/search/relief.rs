@@ -371,10 +371,24 @@ impl Search {
         });
         let told = |fitting: Fitting| {
             let gpus = fitting.settings.gpus(&self.request().plan);
-            let nodes = Pin { field: "cluster.nodes".to_owned(), value: fitting.settings.nodes.into() };
-            self.remedy(fitting, &format!("{gpus} GPUs"), vec![nodes])
+            let changes = self.nodes_in_fields(fitting.settings.nodes);
+            self.remedy(fitting, &format!("{gpus} GPUs"), changes)
         };
         less.into_iter().chain(more).map(told).collect()
+    }
+
+    /// So many nodes as fields. A plan file that does not say how many GPUs a node has is taken for another number than the GPU's usual
+    /// nodes have, where they have another: a command that names model and GPU takes that, so both are said.
+    pub(super) fn nodes_in_fields(&self, nodes: u64) -> Vec<Pin> {
+        let mut changes = vec![Pin { field: "cluster.nodes".to_owned(), value: nodes.into() }];
+        let cluster = self.space.subspaces.first().map(|subspace| &subspace.plan.cluster);
+        let unsaid = self.request().plan.cluster.gpus_per_node.is_none();
+        let own =
+            cluster.filter(|own| unsaid && own.gpu.node_gpus.is_some_and(|usual| usual != own.gpus_per_node));
+        changes.extend(
+            own.map(|own| Pin { field: "cluster.gpus_per_node".to_owned(), value: own.gpus_per_node.into() }),
+        );
+        changes
     }
 
     /// The GPU with the least memory of those with more that are nowhere slower, on which some plan fits.
