@@ -59,6 +59,8 @@ pub struct Bars {
 
 const AXIS_HEIGHT: u32 = 44;
 const TOP: u32 = 24;
+/// A letter of small text is so many pixels wide at most, most are less.
+const LETTER: i32 = 7;
 
 impl Bars {
     /// Draws the chart at this width; the height follows from the number of bars.
@@ -82,8 +84,7 @@ impl Bars {
         let scale = Scale::of(self.largest(), self.unit);
         let narrow = width < 520;
         let longest = self.rows.iter().map(|row| row.text(narrow).len() as u32).max().unwrap_or_default();
-        // A letter of small text is 7 pixels wide at most, most are less.
-        let gutter = (7 * longest).clamp(if narrow { 84 } else { 132 }, width / 2);
+        let gutter = (LETTER as u32 * longest).clamp(if narrow { 84 } else { 132 }, width / 2);
         let rows = self.rows.len().max(1) as f64;
         let mut chart = ChartBuilder::on(area)
             .margin_top(TOP)
@@ -104,6 +105,8 @@ impl Bars {
             .light_line_style(Ink::Ground.marker())
             .bold_line_style(Ink::Grid.marker())
             .draw()?;
+        let line_x = |bytes: u64| chart.backend_coord(&(scale.of_size(bytes), 0.0)).0;
+        let limit_x = self.limit.as_ref().map(|(bytes, _)| line_x(*bytes));
         let mut marks = Vec::new();
         for (number, row) in self.rows.iter().enumerate() {
             let top = rows - number as f64;
@@ -143,7 +146,8 @@ impl Bars {
                     Unit::Bytes => format::bytes(start),
                     Unit::Nanoseconds => format::seconds(start as f64 / 1e9),
                 };
-                area.draw_text(&total, &text(Ink::Text, HPos::Left, VPos::Center), (end_x + 6, middle))?;
+                let from = clear_of(limit_x, end_x, LETTER * total.len() as i32) + 6;
+                area.draw_text(&total, &text(Ink::Text, HPos::Left, VPos::Center), (from, middle))?;
             }
         }
         if let Some((bytes, label)) = &self.limit {
@@ -157,6 +161,11 @@ impl Bars {
         debug_assert!(height > 0);
         Ok(marks)
     }
+}
+
+/// Where a text of this width begins that stands beside a bar which ends here: behind the line where that would go through it.
+fn clear_of(line: Option<i32>, end: i32, width: i32) -> i32 {
+    line.filter(|line| (end..=end + 6 + width).contains(line)).unwrap_or(end)
 }
 
 impl Row {
@@ -192,5 +201,24 @@ impl Scale {
 
     fn of_size(&self, size: u64) -> f64 {
         size as f64 / self.divisor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_goes_through_a_number() {
+        let check = |line: Option<i32>, end: i32, expected: i32| {
+            assert_eq!(clear_of(line, end, 70), expected, "{line:?} {end}");
+        };
+        check(None, 500, 500);
+        check(Some(510), 500, 510);
+        check(Some(500), 500, 500);
+        check(Some(576), 500, 576);
+        check(Some(577), 500, 500);
+        // What is too large ends behind it.
+        check(Some(499), 500, 500);
     }
 }

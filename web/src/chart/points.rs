@@ -8,10 +8,15 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use super::{DrawError, Drawing, Ink, Mark, draw, text};
 use crate::format;
+use crate::timeline::window::tick;
 
 /// Radius of a point, and half the side of what can be pointed at, in pixels.
 const RADIUS: i32 = 4;
 const REACH: i32 = 8;
+/// Pixels from one number below an axis to the next, at least.
+const ROOM: f64 = 40.0;
+/// Numbers below an axis, at most.
+const MOST_NUMBERS: usize = 32;
 
 /// A chart of points.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -50,11 +55,10 @@ impl Points {
         chart
             .configure_mesh()
             .disable_x_mesh()
-            .x_labels(5)
+            // Even places are no round numbers by the logarithm.
+            .x_labels(if by_ratio { 0 } else { 5 })
             .y_labels(4)
-            .x_label_formatter(&|place| {
-                if by_ratio { format::three(value(*place)) } else { format::tick(*place) }
-            })
+            .x_label_formatter(&|place| format::tick(*place))
             .y_label_formatter(&|value| format::tick(*value))
             .x_desc(self.across.as_str())
             .y_desc(self.up.as_str())
@@ -65,6 +69,15 @@ impl Points {
             .light_line_style(Ink::Ground.marker())
             .bold_line_style(Ink::Grid.marker())
             .draw()?;
+        if by_ratio {
+            let at = |place: f64| chart.backend_coord(&(place, y.0));
+            let (ends, width) = ([x.0, x.1].map(value), f64::from(at(x.1).0 - at(x.0).0));
+            for number in round_numbers(ends, width) {
+                let (left, top) = at(place(number));
+                let style = text(Ink::Muted, HPos::Center, VPos::Top);
+                area.draw_text(&format::three(number), &style, (left, top + 6))?;
+            }
+        }
         let places = finite.iter().map(|point| (place(point.0), point.1));
         chart.draw_series(LineSeries::new(places.clone(), Ink::Grid.marker().stroke_width(2)))?;
         chart.draw_series(places.map(|at| Circle::new(at, RADIUS, Ink::Curve.marker().filled())))?;
@@ -85,6 +98,23 @@ impl Points {
             }
         };
         Ok(finite.iter().map(mark).collect())
+    }
+}
+
+/// Round numbers between two, with room for their labels where equal factors are equally far on so many pixels.
+fn round_numbers([low, high]: [f64; 2], width: f64) -> Vec<f64> {
+    let (mut numbers, mut last, all) = (Vec::new(), low, (high / low).ln());
+    loop {
+        let (step, before) = (tick(last * all, width), last);
+        last = ((last / step + 1e-9).floor() + 1.0) * step;
+        // After 4 comes 10, and not 5.
+        if !numbers.is_empty() && (last / before).ln() * width < ROOM * all {
+            last += step;
+        }
+        if !(last <= high && numbers.len() < MOST_NUMBERS) {
+            return numbers;
+        }
+        numbers.push(last);
     }
 }
 
@@ -120,6 +150,28 @@ mod tests {
         assert!(drawing.marks[0].x < drawing.marks[1].x && drawing.marks[0].y < drawing.marks[1].y);
         assert!(drawing.svg.contains("seconds") && drawing.svg.contains("GiB"));
         assert!(!Points::default().draw(0, 0).svg.is_empty());
+    }
+
+    #[test]
+    fn numbers_below_an_axis_are_round() {
+        let check = |ends: [f64; 2], expected: &[f64]| {
+            let found = round_numbers(ends, 600.0);
+            assert!(
+                found.len() == expected.len()
+                    && found.iter().zip(expected).all(|(one, other)| (one / other - 1.0).abs() < 1e-9),
+                "{ends:?}: {found:?}"
+            );
+        };
+        check([390.0, 830.0], &[400.0, 450.0, 500.0, 600.0, 700.0, 800.0]);
+        check([0.9, 110.0], &[1.0, 2.0, 4.0, 10.0, 20.0, 40.0, 100.0]);
+        check([71.2, 74.6], &[72.0, 73.0, 74.0]);
+        for ends in [[f64::NAN, 1.0], [1.0, 1.0], [1e-9, 1e9], [0.0, 1.0]] {
+            assert!(round_numbers(ends, 600.0).len() <= MOST_NUMBERS, "{ends:?}");
+        }
+        let point = |x: f64| (x, 1.0, String::new());
+        let points = Points { points: vec![point(400.0), point(800.0)], by_ratio: true, ..Points::default() };
+        let svg = points.draw(600, 200).svg;
+        assert!(svg.contains("600") && !svg.contains("631"), "{svg}");
     }
 
     #[test]
