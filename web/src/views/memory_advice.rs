@@ -129,7 +129,7 @@ fn List(title: &'static str, list: Vec<Advice>, open: bool, takes: bool) -> impl
         .collect();
     let lines = Lines::of(columns, list.into_iter().map(|advice| line(advice, takes)).collect());
     let caption = "A click makes the change, and holds the rest as it is; undo takes it back".to_owned();
-    let table = Table::new(title, "").caption(caption).pages("changes", ROWS).of(lines);
+    let table = Table::new(title, "").class("wraps").caption(caption).pages("changes", ROWS).of(lines);
     view! {
         <details open=open>
             <summary>{title}{format!(" ({count})")}</summary>

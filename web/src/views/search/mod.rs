@@ -12,7 +12,7 @@ use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::rules::LayoutChoice;
 use planner::search::{Remedy, Request, Row, Settings};
-use planner::software::with_usual_framework;
+use planner::software::with_framework_after;
 use planner::wire::{PlanFile, RecomputeFile, RunFile};
 
 use crate::findings::{FindingList, coded};
@@ -75,8 +75,9 @@ pub fn SearchView() -> impl IntoView {
     let take = Callback::new(move |row: Row| {
         let before = store.plan_now();
         let plan = row.apply(&before);
-        // The framework goes with the runtime.
-        let plan = if before.software.framework.is_some() { with_usual_framework(&plan) } else { plan };
+        // The framework goes with the runtime and the GPU.
+        let plan =
+            if before.software.framework.is_some() { with_framework_after(&before, &plan) } else { plan };
         taken.set_value(Some(Arc::new(plan.clone())));
         store.replace(plan);
         store.notify(format!("Row {} is the plan now; undo takes it back", row.place));
@@ -93,9 +94,13 @@ pub fn SearchView() -> impl IntoView {
     let busy = move || matches!(phase.get(), Phase::Looking | Phase::Simulating);
     let answer = Memo::new(move |_| engine.state.with(|state| state.answer.clone()));
     // It is looked for once all rows stand.
-    let own = move || {
+    let found = Memo::new(move |_| {
         let done = phase.get() == Phase::Done;
-        let own = answer.with(|answer| answer.as_ref().filter(|_| done)?.own_of(&store.plan()))?;
+        answer.with(|answer| answer.as_ref().filter(|_| done)?.own_of(&store.plan()))
+    });
+    let place = Memo::new(move |_| found.with(|own| own.as_ref()?.place));
+    let own = move || {
+        let own = found.get()?;
         Some(
             view! { <p class="note" data-testid=testid::SEARCH_OWN>{format!("The plan now is {}", own.in_words())}</p> },
         )
@@ -138,7 +143,7 @@ pub fn SearchView() -> impl IntoView {
         <FindingList findings=findings id="search-findings".to_owned()/>
         <Bests answer=answer take=take/>
         <FrontView answer=answer/>
-        <Rows answer=answer take=take help=help/>
+        <Rows answer=answer own=place take=take help=help/>
         {own}
         <WhyNot engine=engine answer=answer put=put/>
         <Counts answer=answer/>

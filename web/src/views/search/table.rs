@@ -56,6 +56,8 @@ pub fn in_words(chosen: &Settings) -> String {
 pub fn Rows(
     /// What was found.
     answer: Memo<Option<Arc<SearchAnswer>>>,
+    /// Place of the row that is the plan.
+    own: Memo<Option<u64>>,
     /// Makes a row the plan.
     take: Callback<Row>,
     /// Makes what helps the plan, where nothing fits.
@@ -84,11 +86,19 @@ pub fn Rows(
             let mut lines = Vec::with_capacity(answer.rows.len() + 2);
             for (said, rows) in answer.by_group() {
                 if let Some(said) = said {
-                    let heading = Line::heading().head(sentence(&said)).over(columns.len()).class("word");
+                    let said = sentence(&said);
+                    // It stays in sight, whole, beside a table that is wider.
+                    let shown = said.clone();
+                    let shown = move || view! { <span class="seen">{shown.clone()}</span> }.into_any();
+                    let heading = Line::heading().head(said).shows(shown).over(columns.len()).class("word");
                     lines.push(heading.hook(testid::SEARCH_TIGHT, String::new()));
                 }
                 let of = |row: &Row| besides.get((row.place as usize).wrapping_sub(1)).cloned();
-                lines.extend(rows.iter().map(|row| line(row.clone(), several, of(row), priced, take)));
+                lines.extend(rows.iter().map(|row| {
+                    let place = row.place;
+                    let is_plan = Signal::derive(move || own.get() == Some(place));
+                    line(row.clone(), is_plan, several, of(row), priced, take)
+                }));
             }
             Lines::of(columns, lines)
         })
@@ -114,7 +124,9 @@ pub fn Rows(
             let suggestions = relief.suggestions.iter().map(line).collect_view();
             let numbers = relief.remedies.iter().any(|remedy| remedy.changes_training);
             let valid = answer.as_ref().is_some_and(|answer| answer.counts.valid > 0);
+            let fits = answer.as_ref().is_some_and(|answer| answer.counts.fitting > 0);
             let head = match (valid, relief.suggestions.is_empty()) {
+                _ if fits => "No plan is in time. What would be",
                 (true, false) => "Nothing fits for sure. What would",
                 (true, true) => "Nothing fits for sure; looking for what would",
                 (false, false) => "No plan is valid",
@@ -134,7 +146,7 @@ pub fn Rows(
         let scope = answer.with(|answer| answer.as_ref().map(|answer| answer.scope.in_words()));
         scope.map(|scope| view! { <p class="note" data-testid=testid::SEARCH_SCOPE>{said(&scope)}</p> })
     };
-    let caption = "A click on a row makes it the plan; undo takes it back. Plans that fit stand before tight ones, simulated plans before others, and the simplest before those that the time model can't tell from it";
+    let caption = "A click on a row makes it the plan; undo takes it back. Simulated plans stand before others, and the simplest before those that the time model can't tell from it";
     let table = Table::new("Ranked plans", testid::SEARCH_TABLE)
         .caption(caption.to_owned())
         .pages("plans", ROWS)
@@ -178,13 +190,25 @@ fn columns(several: bool, besides: bool, priced: bool) -> Vec<Column> {
     columns
 }
 
-fn line(row: Row, several: bool, besides: Option<String>, priced: bool, take: Callback<Row>) -> Line {
+fn line(
+    row: Row,
+    is_plan: Signal<bool>,
+    several: bool,
+    besides: Option<String>,
+    priced: bool,
+    take: Callback<Row>,
+) -> Line {
     let chosen = &row.settings;
     let step = format::three(row.step_seconds);
     let step = if row.simulated { step } else { format!("about {step}") };
     let label = format!("Use row {}: {}", row.place, in_words(chosen));
     // The click on the button reaches the row.
-    let button = move || view! { <button class="link" aria-label=label.clone()>"Use"</button> }.into_any();
+    let button = move || {
+        let label = label.clone();
+        let label = move || (!is_plan.get()).then(|| label.clone());
+        let text = move || if is_plan.get() { "Plan" } else { "Use" };
+        view! { <button class="link" aria-label=label>{text}</button> }.into_any()
+    };
     let line = Line::new()
         .text("")
         .shows(button)
@@ -212,5 +236,5 @@ fn line(row: Row, several: bool, besides: Option<String>, priced: bool, take: Ca
         line = line.number_or(row.cost, &format::three, "-");
     }
     let group = if row.group == FitGroup::Fits { "fits" } else { "tight" };
-    line.hook(testid::SEARCH_ROW, group.to_owned()).click(move || take.run(row.clone()))
+    line.hook(testid::SEARCH_ROW, group.to_owned()).current(is_plan).click(move || take.run(row.clone()))
 }
