@@ -30,6 +30,8 @@ mod walk;
 #[cfg(test)]
 mod any_text_tests;
 #[cfg(test)]
+mod branch_tests;
+#[cfg(test)]
 mod document_tests;
 #[cfg(test)]
 mod gpu_tests;
