@@ -15,7 +15,7 @@ enum Rest {
 
 /// Tokens of one kind.
 #[derive(Debug)]
-pub struct Shape {
+pub struct TokenKind {
     /// How they begin.
     pub prefix: &'static str,
     /// How many characters follow at least.
@@ -25,31 +25,31 @@ pub struct Shape {
     rest: Rest,
 }
 
-const fn shape(prefix: &'static str, least: usize, owner: &'static str, rest: Rest) -> Shape {
-    Shape { prefix, least, owner, rest }
+const fn kind(prefix: &'static str, least: usize, owner: &'static str, rest: Rest) -> TokenKind {
+    TokenKind { prefix, least, owner, rest }
 }
 
 /// Tokens of services that training scripts talk to.
-pub const SHAPES: [Shape; 18] = [
-    shape("hf_", 20, "Hugging Face", Rest::Piece),
-    shape("ghp_", 30, "GitHub", Rest::Parts),
-    shape("gho_", 30, "GitHub", Rest::Parts),
-    shape("ghu_", 30, "GitHub", Rest::Parts),
-    shape("ghs_", 30, "GitHub", Rest::Parts),
-    shape("ghr_", 30, "GitHub", Rest::Parts),
-    shape("github_pat_", 30, "GitHub", Rest::Parts),
-    shape("glpat-", 16, "GitLab", Rest::Parts),
-    shape("nvapi-", 30, "NVIDIA", Rest::Parts),
-    shape("sk-", 30, "OpenAI or the like", Rest::Parts),
-    shape("xoxb-", 20, "Slack", Rest::Parts),
-    shape("xoxp-", 20, "Slack", Rest::Parts),
-    shape("AKIA", 16, "AWS", Rest::Piece),
-    shape("ASIA", 16, "AWS", Rest::Piece),
-    shape("npm_", 30, "npm", Rest::Piece),
+pub const TOKEN_KINDS: [TokenKind; 18] = [
+    kind("hf_", 20, "Hugging Face", Rest::Piece),
+    kind("ghp_", 30, "GitHub", Rest::Parts),
+    kind("gho_", 30, "GitHub", Rest::Parts),
+    kind("ghu_", 30, "GitHub", Rest::Parts),
+    kind("ghs_", 30, "GitHub", Rest::Parts),
+    kind("ghr_", 30, "GitHub", Rest::Parts),
+    kind("github_pat_", 30, "GitHub", Rest::Parts),
+    kind("glpat-", 16, "GitLab", Rest::Parts),
+    kind("nvapi-", 30, "NVIDIA", Rest::Parts),
+    kind("sk-", 30, "OpenAI or the like", Rest::Parts),
+    kind("xoxb-", 20, "Slack", Rest::Parts),
+    kind("xoxp-", 20, "Slack", Rest::Parts),
+    kind("AKIA", 16, "AWS", Rest::Piece),
+    kind("ASIA", 16, "AWS", Rest::Piece),
+    kind("npm_", 30, "npm", Rest::Piece),
     // What all of them begin with, which packages of that name do not.
-    shape("pypi-AgE", 30, "PyPI", Rest::Parts),
-    shape("eyJ", 20, "whoever signed it (a JWT)", Rest::Jwt),
-    shape("dckr_pat_", 20, "Docker", Rest::Parts),
+    kind("pypi-AgE", 30, "PyPI", Rest::Parts),
+    kind("eyJ", 20, "whoever signed it (a JWT)", Rest::Jwt),
+    kind("dckr_pat_", 20, "Docker", Rest::Parts),
 ];
 
 /// Characters behind a prefix from which on a value that is one word counts as a token, whatever the service makes: half of one is
@@ -58,7 +58,7 @@ const LEAST_OF_A_VALUE: usize = 12;
 /// No token of one word is longer.
 const MOST: usize = 300;
 
-impl Shape {
+impl TokenKind {
     /// Whether tokens of this kind have such a rest, whole or not.
     fn may_have(&self, rest: &str) -> bool {
         match self.rest {
@@ -95,14 +95,14 @@ fn is_of_word(byte: u8) -> bool {
 
 /// Whether a value begins as a token does.
 pub fn begins_as_token(value: &str) -> bool {
-    SHAPES.iter().any(|shape| {
-        let rest = value.strip_prefix(shape.prefix);
-        rest.is_some_and(|rest| rest.len() >= LEAST_OF_A_VALUE && shape.may_have(rest))
+    TOKEN_KINDS.iter().any(|kind| {
+        let rest = value.strip_prefix(kind.prefix);
+        rest.is_some_and(|rest| rest.len() >= LEAST_OF_A_VALUE && kind.may_have(rest))
     })
 }
 
 /// Whole tokens, wherever they stand in a text, by byte.
-pub fn tokens(text: &str) -> impl Iterator<Item = (Range<usize>, &'static Shape)> + '_ {
+pub fn tokens(text: &str) -> impl Iterator<Item = (Range<usize>, &'static TokenKind)> + '_ {
     let end_of = |start: usize, also: fn(u8) -> bool| {
         let more = text.bytes().skip(start).take_while(|&byte| is_of_word(byte) || also(byte)).count();
         start + more
@@ -112,18 +112,18 @@ pub fn tokens(text: &str) -> impl Iterator<Item = (Range<usize>, &'static Shape)
         while at < text.len() {
             let start = at + text.bytes().skip(at).take_while(|&byte| !is_of_word(byte)).count();
             at = end_of(start, |_| false);
-            let found = SHAPES.iter().find_map(|shape| {
+            let found = TOKEN_KINDS.iter().find_map(|kind| {
                 // Most words are none, and are looked at once.
-                text.get(start..at)?.strip_prefix(shape.prefix)?;
-                let is_jwt = shape.rest == Rest::Jwt;
+                text.get(start..at)?.strip_prefix(kind.prefix)?;
+                let is_jwt = kind.rest == Rest::Jwt;
                 let end = if is_jwt { end_of(start, |byte| byte == b'.') } else { at };
                 let word = text.get(start..end)?;
                 let is_short = is_jwt || word.len() <= MOST;
-                (is_short && shape.is_whole(&word[shape.prefix.len()..])).then_some((start..end, shape))
+                (is_short && kind.is_whole(&word[kind.prefix.len()..])).then_some((start..end, kind))
             });
-            if let Some((place, shape)) = found {
+            if let Some((place, kind)) = found {
                 at = place.end;
-                return Some((place, shape));
+                return Some((place, kind));
             }
         }
         None
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn tokens_stand_anywhere_and_words_are_none() {
         let found = |text: &str| {
-            tokens(text).map(|(place, shape)| (text[place].to_owned(), shape.owner)).collect::<Vec<_>>()
+            tokens(text).map(|(place, kind)| (text[place].to_owned(), kind.owner)).collect::<Vec<_>>()
         };
         let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
         let text = format!(

@@ -1,6 +1,6 @@
 //! Text that may be shown: bounded, without control characters, without secrets.
 
-use planner::secrets::{SHAPES, Shape, names_secret};
+use planner::secrets::{TOKEN_KINDS, TokenKind, names_secret};
 
 /// Longest text of one line of evidence, in characters.
 const LONGEST: usize = 320;
@@ -83,10 +83,10 @@ fn safe_word(word: &str) -> (String, bool) {
         return (format!("{scheme}://{GONE}{}", &rest[login.len()..]), false);
     }
     let value = word.rsplit(['=', '/']).next().unwrap_or(word);
-    for shape in &SHAPES {
-        if let Some(place) = value.find(shape.prefix)
+    for kind in &TOKEN_KINDS {
+        if let Some(place) = value.find(kind.prefix)
             && (place == 0 || !value.as_bytes()[place - 1].is_ascii_alphanumeric())
-            && is_token(shape, &value[place + shape.prefix.len()..])
+            && is_token(kind, &value[place + kind.prefix.len()..])
         {
             let before = word.len() - value.len() + place;
             return (format!("{}{GONE}", &word[..before]), false);
@@ -106,15 +106,15 @@ fn is_secret_name(name: &str) -> bool {
 }
 
 /// Whether this can be the rest of a token: it goes on as one, or has a run of letters and digits that is longer than words are.
-fn is_token(shape: &Shape, rest: &str) -> bool {
+fn is_token(kind: &TokenKind, rest: &str) -> bool {
     let is_of_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
     let token = &rest[..rest.bytes().take_while(is_of_token).count()];
-    shape.is_whole(token) || token.split(['_', '-', '.']).any(|run| run.len() >= 14)
+    kind.is_whole(token) || token.split(['_', '-', '.']).any(|run| run.len() >= 14)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{SHAPES, shown};
+    use super::{TOKEN_KINDS, shown};
 
     #[test]
     fn secrets_are_gone() {
@@ -142,14 +142,14 @@ mod tests {
 
     /// As `lint` finds all of them and `script` refuses them (`batch: lint::rules::secrets`).
     #[test]
-    fn tokens_of_every_shape_are_gone() {
-        for shape in &SHAPES {
-            let token = shape.example();
+    fn tokens_of_every_kind_are_gone() {
+        for kind in &TOKEN_KINDS {
+            let token = kind.example();
             for line in
                 [token.clone(), format!("value {token}"), format!("FOO=\"{token}\""), format!("a/{token}")]
             {
                 let text = shown(&line);
-                assert!(!text.contains(&token[shape.prefix.len()..]), "{line}: {text}");
+                assert!(!text.contains(&token[kind.prefix.len()..]), "{line}: {text}");
             }
         }
     }

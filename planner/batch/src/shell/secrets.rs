@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use planner::secrets::{self, SHAPES, begins_as_token, is_secret_word, may_name_secret};
+use planner::secrets::{self, TOKEN_KINDS, begins_as_token, is_secret_word, may_name_secret};
 
 /// What makes a key or a token somebody's, rather than a field's or a tokenizer's.
 const OWNERS: [&str; 6] = ["API", "ACCESS", "AUTH", "PRIVATE", "HF", "WANDB"];
@@ -49,7 +49,7 @@ pub(crate) fn may_be_secret(name: &str, value: &str) -> bool {
     let parts =
         || value.split(|character: char| !character.is_ascii_alphanumeric() && !"_-".contains(character));
     is_secret(name, value)
-        || parts().any(|part| SHAPES.iter().any(|shape| part.starts_with(shape.prefix)) || by_chance(part))
+        || parts().any(|part| TOKEN_KINDS.iter().any(|kind| part.starts_with(kind.prefix)) || by_chance(part))
 }
 
 fn has_password(text: &str) -> bool {
@@ -144,11 +144,11 @@ mod tests {
 
     /// What `lint` finds in a script, no script is written with; and logs are shown without it (`diagnose: redact::tests`).
     #[test]
-    fn tokens_of_every_shape_are_refused_and_found() {
-        for shape in &SHAPES {
-            let token = shape.example();
+    fn tokens_of_every_kind_are_refused_and_found() {
+        for kind in &TOKEN_KINDS {
+            let token = kind.example();
             assert!(is_secret("FOO", &token) && gives_secret(&token), "{token}");
-            assert!(may_be_secret("FOO", shape.prefix), "{token}");
+            assert!(may_be_secret("FOO", kind.prefix), "{token}");
             let report =
                 crate::lint::lint(format!("#!/bin/bash\n# {token}\nexport FOO={token}\n").as_bytes());
             let found = report.findings.iter().filter(|finding| finding.rule == "secret-value").count();

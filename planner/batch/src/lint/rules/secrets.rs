@@ -24,7 +24,7 @@ pub(super) fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             words(call, notes);
         }
     }
-    shapes(context.source, notes);
+    whole_tokens(context.source, notes);
     logins(context.source, notes);
 }
 
@@ -103,8 +103,8 @@ fn logins(source: &str, notes: &mut Notes<'_>) {
 }
 
 /// Tokens that are known by their look, wherever they stand.
-fn shapes(source: &str, notes: &mut Notes<'_>) {
-    for (place, shape) in tokens(source) {
+fn whole_tokens(source: &str, notes: &mut Notes<'_>) {
+    for (place, kind) in tokens(source) {
         let (start, end) = (place.start as u32, place.end as u32);
         if is_placeholder(&source[place]) || notes.is_hidden(start) {
             continue;
@@ -116,7 +116,7 @@ fn shapes(source: &str, notes: &mut Notes<'_>) {
             end,
             format!(
                 "this looks like a token of {}; revoke it there, for whoever saw the script has it",
-                shape.owner
+                kind.owner
             ),
             FIX.to_owned(),
         );
