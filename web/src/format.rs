@@ -90,6 +90,14 @@ pub fn tick(value: f64) -> String {
     }
 }
 
+/// Distance of the marks of an axis of which `width` pixels are so much: a power of ten, or 2 or 5 of it, with room for a label.
+pub fn tick_step(range: f64, width: f64) -> f64 {
+    const ROOM: f64 = 92.0;
+    let least = range * ROOM / width.max(1.0);
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|step| *step >= least).unwrap_or(10.0 * power)
+}
+
 /// A count as `228.7 B`, `8.03 B`, `30.5 M`.
 pub fn count(value: u64) -> String {
     let v = value as f64;
@@ -250,5 +258,14 @@ mod tests {
         assert_eq!(three(-1561.4), "-1,561");
         assert_eq!(signed_percent(-0.0123), "-1.23 %");
         assert_eq!(signed_percent(0.0), "0 %");
+    }
+
+    #[test]
+    fn marks_of_the_axis_have_round_times() {
+        for (seconds, width, expected) in
+            [(1.0, 1000.0, 0.1), (10.0, 1000.0, 1.0), (3.0, 1000.0, 0.5), (0.004, 500.0, 0.001)]
+        {
+            assert!((tick_step(seconds, width) - expected).abs() < expected * 1e-9, "{seconds} on {width}");
+        }
     }
 }

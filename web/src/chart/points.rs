@@ -8,7 +8,6 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use super::{DrawError, Drawing, Ink, Mark, draw, text};
 use crate::format;
-use crate::timeline::window::tick;
 
 /// Radius of a point, and half the side of what can be pointed at, in pixels.
 const RADIUS: i32 = 4;
@@ -105,7 +104,7 @@ impl Points {
 fn round_numbers([low, high]: [f64; 2], width: f64) -> Vec<f64> {
     let (mut numbers, mut last, all) = (Vec::new(), low, (high / low).ln());
     loop {
-        let (step, before) = (tick(last * all, width), last);
+        let (step, before) = (format::tick_step(last * all, width), last);
         last = ((last / step + 1e-9).floor() + 1.0) * step;
         // After 4 comes 10, and not 5.
         if !numbers.is_empty() && (last / before).ln() * width < ROOM * all {

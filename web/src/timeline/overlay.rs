@@ -3,10 +3,11 @@
 use planner::schedule::ActionKind;
 
 use super::scene::{Lines, Place, Which};
-use super::window::{GUTTER, HEAD, tick};
+use super::window::{GUTTER, HEAD};
 use super::words::seconds;
 use crate::canvas::colour::ink_on;
 use crate::canvas::pen::{Anchor, Pen};
+use crate::format;
 
 use crate::browser;
 
@@ -43,7 +44,7 @@ fn axis(lines: &Lines, pen: &mut impl Pen, bottom: f32) {
     if all <= 0.0 {
         return;
     }
-    let step = tick((to - from) * all, f64::from(lines.screen.0 - GUTTER));
+    let step = format::tick_step((to - from) * all, f64::from(lines.screen.0 - GUTTER));
     let mut number = (from * all / step).ceil();
     while number * step <= to.min(1.0) * all {
         let x = lines.window.pixel(number * step / all);

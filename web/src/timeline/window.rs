@@ -90,15 +90,6 @@ impl Window {
     }
 }
 
-/// Distance of the marks of a time axis of which `width` pixels are `seconds`: a power of ten, or 2 or 5 of it, with room
-/// for a label.
-pub fn tick(seconds: f64, width: f64) -> f64 {
-    const ROOM: f64 = 92.0;
-    let least = seconds * ROOM / width.max(1.0);
-    let power = 10f64.powf(least.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|step| *step >= least).unwrap_or(10.0 * power)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,14 +122,5 @@ mod tests {
         let there = near.showing(0.5, 0.51);
         assert_eq!(there.showing(0.5, 0.51), there);
         assert_eq!(there.showing(0.2, 0.21).start, 0.2);
-    }
-
-    #[test]
-    fn marks_of_the_axis_have_round_times() {
-        for (seconds, width, expected) in
-            [(1.0, 1000.0, 0.1), (10.0, 1000.0, 1.0), (3.0, 1000.0, 0.5), (0.004, 500.0, 0.001)]
-        {
-            assert!((tick(seconds, width) - expected).abs() < expected * 1e-9, "{seconds} on {width}");
-        }
     }
 }
