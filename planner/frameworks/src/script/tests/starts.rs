@@ -105,7 +105,7 @@ fn parts(kind: Body, framework: &str, parts: &Value) -> String {
 /// What Hydra takes as an override, as it stands in a script.
 fn overridden(text: &str, name: &str) -> Option<String> {
     let words = text.split_whitespace().filter_map(|word| word.strip_prefix(name));
-    words.filter_map(|rest| rest.strip_prefix('=')).last().map(|word| word.trim_matches('\'').to_owned())
+    words.filter_map(|rest| rest.strip_prefix('=')).next_back().map(|word| word.trim_matches('\'').to_owned())
 }
 
 #[test]
