@@ -113,6 +113,11 @@ pub(crate) fn arguments(writer: &mut Writer<'_>) -> Vec<String> {
     let release = plan.software.megatron_release;
     for (option, word) in options_of(writer, table(), "seed") {
         if release.is_some_and(|release| !since::has(release, option)) {
+            // It had a switch of its own until then.
+            if (option, word.as_str()) == ("moe-flex-dispatcher-backend", "deepep") && release >= Some(12) {
+                lines.push(line("moe-enable-deepep", ""));
+                continue;
+            }
             // A tokenizer of numbers needs no end of text before it could be told one.
             if option != "null-tokenizer-eod-id" {
                 writer.differs("software.framework", option, &since::lacks(option));

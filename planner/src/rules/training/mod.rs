@@ -13,7 +13,7 @@ mod optimizer;
 mod overlap;
 mod precision;
 mod recompute;
-mod releases;
+pub(super) mod releases;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +30,6 @@ pub(crate) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     overlap::with_layout(shape, broken);
     model::with_layout(shape, broken);
     kernels::with_layout(shape, broken);
-    releases::with_layout(shape, broken);
 }
 
 /// Of those, the ones that look at the rank grid and the micro batch.
@@ -42,7 +41,6 @@ pub(crate) fn with_grid(shape: &Shape<'_>, broken: &mut Broken) {
     modules::with_layout(shape, broken);
     model::with_layout(shape, broken);
     kernels::with_layout(shape, broken);
-    releases::with_layout(shape, broken);
 }
 
 /// Of those, the ones that look at the chunks of a stage too.
@@ -60,7 +58,6 @@ pub(crate) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     modules::alone(shape, broken);
     graphs::alone(shape, broken);
     kernels::alone(shape, broken);
-    releases::alone(shape, broken);
     model::alone(shape, broken);
 }
 

@@ -139,17 +139,18 @@ fn who_refuses_is_named() {
 }
 
 #[test]
-fn what_an_older_release_has_not_is_refused_with_the_release_that_has_it() {
-    let old = |parts: Value, first: u64, field: &'static str| {
-        let has = format!("megatron-lm core_v0.{first}.1");
-        let before = format!("megatron-lm v0.{}", first - 1);
-        let model = if field.contains("moe") || field.contains("ep") || field == "layout.etp" {
-            "mixtral-8x7b"
-        } else {
-            "llama-3-8b"
+fn what_an_older_release_has_not_is_said_with_the_release_that_has_it() {
+    let old = |parts: Value, first: u64, field: &str| {
+        let said = |framework: Value| {
+            let mut parts = parts.clone();
+            parts["software"] = json!({"framework": framework});
+            let model = if parts.to_string().contains("\"ep\"") { "mixtral-8x7b" } else { "llama-3-8b" };
+            let answer = estimate(&file(model, &parts));
+            assert!(answer.memory.is_some(), "{parts}: {:?}", answer.findings);
+            answer.findings.iter().any(|found| found.field == field && found.rule.contains("releases of"))
         };
-        let fields: &[&str] = &[field];
-        under(model, "megatron", &parts, &[(None, &[]), (Some(&has), &[]), (Some(&before), fields)]);
+        assert!(said(format!("megatron-lm v0.{}", first - 1).into()), "{parts}");
+        assert!(!said(format!("megatron-lm core_v0.{first}.1").into()) && !said(Value::Null), "{parts}");
     };
     let training = |settings: Value| json!({"training": settings});
     old(training(json!({"dtype": "fp8_current"})), 12, "training.dtype");
@@ -157,19 +158,14 @@ fn what_an_older_release_has_not_is_refused_with_the_release_that_has_it() {
     old(training(json!({"cuda_graphs": "iteration"})), 15, "training.cuda_graphs");
     let some = json!({"granularity": "selective", "modules": ["mlp"]});
     old(training(json!({"recompute": some})), 12, "training.recompute.modules");
-    let aware = json!({"optimizer": {"precision_aware": true}});
-    old(training(aware), 11, "training.optimizer.precision_aware");
+    old(training(json!({"optimizer": {"precision_aware": true}})), 11, "training.optimizer.precision_aware");
     old(training(json!({"offload": {"modules": ["core_attn"]}})), 16, "training.offload.modules");
-    let flex = json!({"layout": {"ep": 8}, "training": {"moe": {"dispatcher": "flex"}}});
-    old(flex, 16, "training.moe.dispatcher");
+    for (backend, first) in [("deepep", 12), ("hybridep", 16)] {
+        let flex = json!({"dispatcher": "flex", "backend": backend});
+        old(json!({"layout": {"ep": 8}, "training": {"moe": flex}}), first, "training.moe.dispatcher");
+    }
     old(json!({"layout": {"tp": 2, "ep": 2, "etp": 1}}), 10, "layout.etp");
     old(json!({"layout": {"cp": 2, "cp_kind": "all_gather"}}), 10, "layout.cp_kind");
-    let core = json!({"granularity": "selective", "modules": ["core_attn"]});
-    check(
-        "llama-3-8b",
-        &json!({"training": {"recompute": core}, "software": {"framework": "megatron-lm core_v0.9"}}),
-        &[],
-    );
 }
 
 #[test]

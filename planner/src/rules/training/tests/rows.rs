@@ -37,7 +37,6 @@ const SOURCES: &[&str] = &[
     include_str!("../overlap.rs"),
     include_str!("../precision.rs"),
     include_str!("../recompute.rs"),
-    include_str!("../releases.rs"),
 ];
 
 /// Texts in quotes that name the framework behind a rule.

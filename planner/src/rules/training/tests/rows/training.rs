@@ -5,12 +5,6 @@ use super::Row;
 /// Settings of training under Megatron-Core.
 pub(super) const TRAINING: &[Row] = &[
     (
-        "llama-3-8b",
-        r#"{"software":{"framework":"megatron-lm core_v0.12"},"training":{"cuda_graphs":"iteration"}}"#,
-        "training.cuda_graphs",
-        "releases of Megatron-LM",
-    ),
-    (
         "mixtral-8x7b",
         r#"{"training":{"moe":{"dispatcher":"flex"}}}"#,
         "training.moe.dispatcher",
