@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(parsed("-V").unwrap(), Request::Version);
         assert_eq!(parsed("--check-kernels --device cpu").unwrap(), Request::CheckKernels);
         assert!(
-            matches!(parsed("--check --plan p --run-dir r").unwrap(), Request::Check(one) if one.plan == PathBuf::from("p"))
+            matches!(parsed("--check --plan p --run-dir r").unwrap(), Request::Check(one) if one.plan.ends_with("p"))
         );
         assert_eq!(parsed("--check-nccl").unwrap(), Request::CheckNccl(None));
         let library = Some(PathBuf::from("l.so"));
