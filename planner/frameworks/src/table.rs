@@ -7,7 +7,7 @@ use planner::rules;
 use planner::wire::{Part, Setting};
 
 use crate::gap::{self, Gap, Holds, Missing};
-use crate::kind::Kind;
+use crate::kind::{Kind, NULL};
 use crate::path::{at, is_at, put};
 use crate::row::Row;
 
@@ -87,7 +87,9 @@ impl Table {
     pub fn read(&self, said: &dyn Fn(&str) -> Option<String>, file: &mut Value) -> Result<(), String> {
         for row in self.rows() {
             let word = said(row.option).or_else(|| row.usual.map(str::to_owned));
-            let says = |word: &String| !row.option.is_empty() && row.otherwise != Some(word);
+            // What takes a recipe's value away is none itself.
+            let says =
+                |word: &String| !row.option.is_empty() && !(word == NULL && row.otherwise == Some(NULL));
             let Some(word) = word.filter(says) else { continue };
             let value = row
                 .kind

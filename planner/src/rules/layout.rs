@@ -485,7 +485,7 @@ fn batch_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let (pp, schedule) = (shape.layout.pp, shape.layout.schedule);
     let full = microbatches >= pp || !wants_full_stages(shape.software, schedule);
     broken.require(full, "training.global_batch_size", global, FULL_RULE, || {
-        format!("{microbatches} micro batches are fewer than the {pp} stages; take more sequences in a step, smaller micro batches or fewer stages")
+        format!("{microbatches} micro batches are fewer than the {pp} stages")
     });
     if let Some(group) = group_of(&shape.layout) {
         let stages = shape.layout.pp;

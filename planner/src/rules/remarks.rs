@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::layout::broken_at;
 use super::shape::Shape;
-use super::training::releases::missing;
 use crate::finding::Finding;
 use crate::plan::{Optimizer, Plan};
 use crate::runtime::{Counted, Readers};
@@ -46,10 +45,6 @@ pub(crate) fn remarks(plan: &Plan) -> Vec<Finding> {
             .rule("Megatron-LM validate_args"),
         );
     }
-    findings.extend(missing(&Shape::of(plan)).into_iter().map(|(field, value, first)| {
-        let message = format!("Megatron-LM has this since core_v0.{first}, and the plan names an older release: its script leaves it out");
-        Finding::warning(field, value, message).rule("releases of Megatron-LM (arguments.py of its tags)")
-    }));
     findings.extend(without_effect(plan));
     findings
 }

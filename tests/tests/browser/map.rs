@@ -157,7 +157,7 @@ async fn gpus_are_marked_as_failed_on_the_map() -> Result<()> {
     page.browser.number_when("rank-grid", "data-rank", SOON, |rank| rank == 1.0).await?;
     page.key('x').await?;
     let table =
-        page.browser.text_when("failed-table", SOON, |text| text.contains("1 replicas with 4 of 8")).await?;
+        page.browser.text_when("failed-table", SOON, |text| text.contains("1 replica with 4 of 8")).await?;
     let mut failed = plan.clone();
     failed["cluster"]["failed"] = json!([{"node": 0, "gpu": 1}]);
     let failed = planner::parse_plan(&failed.to_string()).map_err(|findings| anyhow!("{findings:?}"))?;

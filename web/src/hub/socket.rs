@@ -1,10 +1,7 @@
 //! The websocket: the token in the first frame, JSON frames from then on, a new attempt after each loss.
 
-use std::future::poll_fn;
-use std::pin::Pin;
-
 use futures::channel::mpsc;
-use futures::{Sink, SinkExt, StreamExt, select};
+use futures::{SinkExt, StreamExt, select};
 use gloo::net::websocket::{Message, State, WebSocketError, futures::WebSocket};
 use leptos::prelude::*;
 use planner::json::read_json;
@@ -66,9 +63,11 @@ pub fn keep_open(hub: Hub) {
 }
 
 async fn converse(hub: Hub, address: &str, token: String) -> End {
-    let Ok(mut socket) = WebSocket::open(address) else { return End::Unreachable };
-    // Ready is also what has failed to open, and sending by that is an error in the console.
-    let _ = poll_fn(|context| Pin::new(&mut socket).poll_ready(context)).await;
+    let Ok(socket) = WebSocket::open(address) else { return End::Unreachable };
+    // Sending by what has failed to open is an error in the console. Waiting for the socket by its own futures is 2 KB of the page.
+    while matches!(socket.state(), State::Connecting) {
+        browser::rest(20).await;
+    }
     if !matches!(socket.state(), State::Open) {
         return End::Unreachable;
     }

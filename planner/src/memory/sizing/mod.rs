@@ -197,14 +197,15 @@ pub(crate) fn of_8_bits(plan: &Plan, sizing: &SizingAnswer, memory: &MemoryAnswe
     let (peak, capacity) = (sizing.conversion_peak_bytes, memory.capacity_bytes);
     let both = peak.zip(capacity).filter(|(peak, capacity)| peak > capacity);
     let converted = both.map(|(peak, _)| {
-        let message = "weights of 8 bits and their copy don't fit on a GPU together, whatever the limits on weights say: convert with more ranks (tp, pp, ep or etp)";
-        Finding::warning("sizing.conversion_peak_bytes", peak, message).rule("weights beside their source of 8 bits")
+        let message = "weights of 8 bits and their copy don't fit on a GPU together: convert with more ranks";
+        Finding::warning("sizing.conversion_peak_bytes", peak, message)
+            .rule("weights beside their source of 8 bits")
     });
     let (etp, width) = (plan.layout.etp, plan.model.moe.as_ref().map_or(0, |moe| moe.ffn_hidden_size));
     let parted = (etp > 1 && width.is_multiple_of(etp) && !(width / etp).is_multiple_of(block)).then(|| {
         let fits = |size: &u64| etp.is_multiple_of(*size) && (width / size).is_multiple_of(block);
         let message = format!(
-            "an expert's {} columns on a rank are no whole blocks of {block}, of which its 8-bit weights have a scale each: they can't be served as they are; split experts by ep",
+            "an expert's {} columns on a rank are no whole blocks of {block}, which share a scale in its 8-bit weights; split experts by ep",
             width / etp
         );
         Finding::info("layout.etp", etp, message)

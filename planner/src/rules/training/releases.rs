@@ -1,6 +1,6 @@
-//! What an older release of Megatron-LM that a plan names has not, of what a search may choose or a plan may say: from tags core_v0.9.0 to
-//! core_v0.16.0 (`megatron/training/arguments.py`). A search that chooses takes none of it, or a plan would be timed with what its script leaves
-//! out; what a plan says itself is a remark, for what people call a release was often one in the making, which had it.
+//! What an older release of Megatron-LM that a plan names has not, of what a search may choose: from tags core_v0.9.0 to core_v0.16.0
+//! (`megatron/training/arguments.py`). A search takes none of it, or a plan would be timed with what its script leaves out. Of what a plan says
+//! itself the script speaks, and it is no error: what people call a release was often one in the making, which had it.
 
 use serde_json::Value;
 

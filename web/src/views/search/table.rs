@@ -203,12 +203,7 @@ fn line(
     let step = if row.simulated { step } else { format!("about {step}") };
     let label = format!("Use row {}: {}", row.place, in_words(chosen));
     // The click on the button reaches the row.
-    let button = move || {
-        let label = label.clone();
-        let label = move || (!is_plan.get()).then(|| label.clone());
-        let text = move || if is_plan.get() { "Plan" } else { "Use" };
-        view! { <button class="link" aria-label=label>{text}</button> }.into_any()
-    };
+    let button = move || view! { <button class="link" aria-label=label.clone()>"Use"</button> }.into_any();
     let line = Line::new()
         .text("")
         .shows(button)
