@@ -89,7 +89,7 @@ impl Table {
             let word = said(row.option).or_else(|| row.usual.map(str::to_owned));
             // What takes a recipe's value away is none itself.
             let says =
-                |word: &String| !row.option.is_empty() && !(word == NULL && row.otherwise == Some(NULL));
+                |word: &String| !row.option.is_empty() && (word != NULL || row.otherwise != Some(NULL));
             let Some(word) = word.filter(says) else { continue };
             let value = row
                 .kind
