@@ -28,4 +28,3 @@ pub(crate) use owner::{Owned, Owner};
 pub(crate) use remarks::remarks;
 pub use remarks::{is_asked, is_idle};
 pub use shape::{Shape, check};
-pub(crate) use training::releases::missing;

@@ -15,8 +15,9 @@ use crate::json::value_of;
 use crate::order;
 use crate::parse::place_of;
 use crate::plan::Plan;
-use crate::rules::{Shape, first_broken_alone, missing};
+use crate::rules::{Shape, first_broken_alone};
 use crate::runtime::Runtime;
+use crate::search::releases;
 use crate::settings::{Precision, Schedule};
 use crate::software::Product;
 use crate::wire::{AXES, Choose, OpenAxis, PlanFile};
@@ -283,30 +284,14 @@ fn says(file: &Value, path: &str) -> bool {
     value_at(file, path).is_some_and(|value| !value.is_null())
 }
 
-/// Whether the release that the plan names has what the plan says in a field.
-fn is_there(field: &str, plan: &Plan) -> bool {
-    missing(&Shape::of(plan)).iter().all(|(lacking, ..)| *lacking != field)
-}
-
-/// Whether it would with a value there.
-fn would_be_there(field: &str, value: &Value, plan: &Plan) -> bool {
-    let mut file = value_of(&plan.file);
-    if let Some(slot) = place_of(&mut file, field) {
-        slot.clone_from(value);
-    }
-    let plan = PlanFile::read(file).ok().and_then(|file| fill::fill(&file).plan);
-    plan.is_none_or(|plan| is_there(field, &plan))
-}
-
 /// Precisions that a GPU has.
 fn precisions(plan: &Plan) -> Vec<Precision> {
     let all = [Precision::Bf16, Precision::Fp8Current, Precision::Fp8Blockwise, Precision::Mxfp8];
     let has = |precision: &Precision| {
         let mut file = plan.file.clone();
         file.training.dtype = Some(*precision);
-        fill::fill(&file).plan.is_some_and(|plan| {
-            first_broken_alone(&Shape::of(&plan)).is_none() && is_there("training.dtype", &plan)
-        })
+        fill::fill(&file).plan.is_some_and(|plan| first_broken_alone(&Shape::of(&plan)).is_none())
+            && releases::has(plan, "training.dtype", &precision.name().into())
     };
     all.into_iter().filter(has).collect()
 }
@@ -350,9 +335,8 @@ fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
     let filled = value_of(&plan.file);
     let mut ordered: Vec<Value> =
         value_at(&filled, path).cloned().into_iter().filter(|own| !own.is_null()).collect();
-    let named = plan.software.megatron_release.is_some();
-    let there = |value: &Value| !ordered.contains(value) && (!named || would_be_there(path, value, plan));
-    let others: Vec<Value> = values.into_iter().filter(there).collect();
+    let open = |value: &Value| !ordered.contains(value) && releases::has(plan, path, value);
+    let others: Vec<Value> = values.into_iter().filter(open).collect();
     ordered.extend(others);
     wanted.then_some((path, ordered))
 }

@@ -49,6 +49,7 @@ mod plan_of;
 #[cfg(test)]
 mod random_tests;
 mod ranking;
+pub mod releases;
 mod relief;
 mod request;
 mod room;

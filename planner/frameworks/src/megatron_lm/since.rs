@@ -179,4 +179,23 @@ mod tests {
         assert!(has(19, "moe-flex-dispatcher-backend") && !has(15, "moe-flex-dispatcher-backend"));
         assert!(has(9, "num-layers"));
     }
+
+    #[test]
+    fn a_search_leaves_out_what_scripts_would() {
+        let first = |option: &str| {
+            SINCE.iter().find(|(_, options)| options.contains(&option)).map(|(first, _)| *first)
+        };
+        let mut held = 0;
+        for (path, value, since) in planner::search::releases::SINCE {
+            let mut firsts =
+                table().rows().filter(|row| row.field == path).filter_map(|row| first(row.option));
+            // A later release may know another of an option's values.
+            if let Some(least) = firsts.by_ref().min() {
+                let words = path == "training.dtype";
+                assert!(since == least || words && since > least, "{path} {value}: {since}, {least}");
+                held += 1;
+            }
+        }
+        assert!(held > 7, "{held}");
+    }
 }

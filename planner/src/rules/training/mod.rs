@@ -13,7 +13,6 @@ mod optimizer;
 mod overlap;
 mod precision;
 mod recompute;
-pub(super) mod releases;
 #[cfg(test)]
 mod tests;
 

@@ -94,13 +94,9 @@ pub fn SearchView() -> impl IntoView {
     let busy = move || matches!(phase.get(), Phase::Looking | Phase::Simulating);
     let answer = Memo::new(move |_| engine.state.with(|state| state.answer.clone()));
     // It is looked for once all rows stand.
-    let found = Memo::new(move |_| {
-        let done = phase.get() == Phase::Done;
-        answer.with(|answer| answer.as_ref().filter(|_| done)?.own_of(&store.plan()))
-    });
-    let place = Memo::new(move |_| found.with(|own| own.as_ref()?.place));
     let own = move || {
-        let own = found.get()?;
+        let done = phase.get() == Phase::Done;
+        let own = answer.with(|answer| answer.as_ref().filter(|_| done)?.own_of(&store.plan()))?;
         Some(
             view! { <p class="note" data-testid=testid::SEARCH_OWN>{format!("The plan now is {}", own.in_words())}</p> },
         )
@@ -143,7 +139,7 @@ pub fn SearchView() -> impl IntoView {
         <FindingList findings=findings id="search-findings".to_owned()/>
         <Bests answer=answer take=take/>
         <FrontView answer=answer/>
-        <Rows answer=answer own=place take=take help=help/>
+        <Rows answer=answer take=take help=help/>
         {own}
         <WhyNot engine=engine answer=answer put=put/>
         <Counts answer=answer/>

@@ -56,8 +56,6 @@ pub fn in_words(chosen: &Settings) -> String {
 pub fn Rows(
     /// What was found.
     answer: Memo<Option<Arc<SearchAnswer>>>,
-    /// Place of the row that is the plan.
-    own: Memo<Option<u64>>,
     /// Makes a row the plan.
     take: Callback<Row>,
     /// Makes what helps the plan, where nothing fits.
@@ -94,11 +92,7 @@ pub fn Rows(
                     lines.push(heading.hook(testid::SEARCH_TIGHT, String::new()));
                 }
                 let of = |row: &Row| besides.get((row.place as usize).wrapping_sub(1)).cloned();
-                lines.extend(rows.iter().map(|row| {
-                    let place = row.place;
-                    let is_plan = Signal::derive(move || own.get() == Some(place));
-                    line(row.clone(), is_plan, several, of(row), priced, take)
-                }));
+                lines.extend(rows.iter().map(|row| line(row.clone(), several, of(row), priced, take)));
             }
             Lines::of(columns, lines)
         })
@@ -190,14 +184,7 @@ fn columns(several: bool, besides: bool, priced: bool) -> Vec<Column> {
     columns
 }
 
-fn line(
-    row: Row,
-    is_plan: Signal<bool>,
-    several: bool,
-    besides: Option<String>,
-    priced: bool,
-    take: Callback<Row>,
-) -> Line {
+fn line(row: Row, several: bool, besides: Option<String>, priced: bool, take: Callback<Row>) -> Line {
     let chosen = &row.settings;
     let step = format::three(row.step_seconds);
     let step = if row.simulated { step } else { format!("about {step}") };
@@ -231,5 +218,5 @@ fn line(
         line = line.number_or(row.cost, &format::three, "-");
     }
     let group = if row.group == FitGroup::Fits { "fits" } else { "tight" };
-    line.hook(testid::SEARCH_ROW, group.to_owned()).current(is_plan).click(move || take.run(row.clone()))
+    line.hook(testid::SEARCH_ROW, group.to_owned()).click(move || take.run(row.clone()))
 }

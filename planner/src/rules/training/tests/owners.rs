@@ -4,8 +4,6 @@ use serde_json::{Value, json};
 
 use super::{check, errors, file};
 use crate::answer::estimate;
-use crate::plan::Plan;
-use crate::rules::{Shape, missing};
 
 /// Errors of a plan under each of these frameworks, as fields.
 fn under(preset: &str, runtime: &str, parts: &Value, expected: &[(Option<&str>, &[&str])]) {
@@ -138,35 +136,6 @@ fn who_refuses_is_named() {
         let found = rules(runtime, framework, muon());
         assert!(found.len() == 1 && found[0].contains(named), "{runtime} {framework:?}: {found:?}");
     }
-}
-
-#[test]
-fn what_an_older_release_has_not_is_known_by_the_release_that_has_it() {
-    let old = |parts: Value, first: u64, field: &str| {
-        let said = |framework: Value| {
-            let mut parts = parts.clone();
-            parts["software"] = json!({"framework": framework});
-            let model = if parts.to_string().contains("\"ep\"") { "mixtral-8x7b" } else { "llama-3-8b" };
-            let plan = Plan::resolve(&file(model, &parts)).plan.unwrap();
-            missing(&Shape::of(&plan)).iter().any(|(lacking, ..)| *lacking == field)
-        };
-        assert!(said(format!("megatron-lm v0.{}", first - 1).into()), "{parts}");
-        assert!(!said(format!("megatron-lm core_v0.{first}.1").into()) && !said(Value::Null), "{parts}");
-    };
-    let training = |settings: Value| json!({"training": settings});
-    old(training(json!({"dtype": "fp8_current"})), 12, "training.dtype");
-    old(training(json!({"dtype": "fp8_blockwise"})), 13, "training.dtype");
-    old(training(json!({"cuda_graphs": "iteration"})), 15, "training.cuda_graphs");
-    let some = json!({"granularity": "selective", "modules": ["mlp"]});
-    old(training(json!({"recompute": some})), 12, "training.recompute.modules");
-    old(training(json!({"optimizer": {"precision_aware": true}})), 11, "training.optimizer.precision_aware");
-    old(training(json!({"offload": {"modules": ["core_attn"]}})), 16, "training.offload.modules");
-    for (backend, first) in [("deepep", 12), ("hybridep", 16)] {
-        let flex = json!({"dispatcher": "flex", "backend": backend});
-        old(json!({"layout": {"ep": 8}, "training": {"moe": flex}}), first, "training.moe.dispatcher");
-    }
-    old(json!({"layout": {"tp": 2, "ep": 2, "etp": 1}}), 10, "layout.etp");
-    old(json!({"layout": {"cp": 2, "cp_kind": "all_gather"}}), 10, "layout.cp_kind");
 }
 
 #[test]
